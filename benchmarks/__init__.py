@@ -1,1 +1,1 @@
-"""Measuring Heronry: ``python -m benchmarks --help``."""
+"""Benchmarks of Heronry: ``python -m benchmarks --help``."""

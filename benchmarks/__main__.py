@@ -1,4 +1,4 @@
-"""``python -m benchmarks wordcount --acks --seconds 10 --json -``"""
+"""Run one benchmark case: ``python -m benchmarks wordcount --acks --seconds 10 --json -``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""``make bench``: the table of cases and their targets.
+"""Table of benchmark cases and their targets (``make bench``).
 
 Each case runs several times; the table shows medians, raw and divided by the calibration. With ``--against CHECKOUT``
-the same cases run in another checkout of Heronry, in alternation, so that both see the same machine.
+the same cases run in another checkout of Heronry, in alternation, so that both run under the same conditions.
 
 A figure divided by (calibration / reference) is an estimate for the idle reference machine. A target counts as met
 within 15 %. A slow run does not fail; a lost tuple does.
@@ -25,12 +25,12 @@ TOLERANCE = 1.15
 
 @dataclass(frozen=True)
 class Case:
-    """One row: what to run, and what it should not exceed, by the name of the figure."""
+    """Row of the table: the case to run, and limits by the name of the figure."""
 
     name: str
     options: Options
     bars: tuple[tuple[str, float], ...] = ()
-    then: tuple[tuple[str, float], ...] = ()  # the bars after these
+    then: tuple[tuple[str, float], ...] = ()  # further targets
 
 
 def _case(name: str, case: str, acks: bool, tasks: int, containers: int, bar: Any, then: Any, **more: Any) -> Case:
@@ -60,7 +60,7 @@ CASES = (
 
 
 def figures_of(result: dict[str, Any]) -> dict[str, float]:
-    """What bars are about, raw and (``…_calibrated``: CPU only) as on the quiet reference machine."""
+    """Return the figures with targets, raw and (``…_calibrated``: CPU only) as on the idle reference machine."""
     late = result.get("complete_latency_ms") or {}
     found = {name: result.get(name) for name in ("cpu_us_per_tuple", "tuples_per_second", "cores", "startup_s")}
     found |= {"p50": late.get("p50"), "p99": late.get("p99")}
@@ -75,7 +75,7 @@ def figures_of(result: dict[str, Any]) -> dict[str, float]:
 
 
 def medians(results: list[dict[str, Any]]) -> dict[str, float]:
-    """The median of each figure."""
+    """Return the median of each figure."""
     all_figures = [figures_of(result) for result in results]
     names = {name for figures in all_figures for name in figures}
     return {name: round(statistics.median([f[name] for f in all_figures if name in f]), 3) for name in sorted(names)}
@@ -114,7 +114,7 @@ HEADER = ("case", "tuples/s", "CPU µs/tuple", "calibrated", "other checkout", "
 
 
 def row(found: dict[str, Any]) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     f, other = found["figures"], found["against"] or {}
     ours, theirs = f.get("cpu_us_per_tuple"), other.get("cpu_us_per_tuple")
     bars = [f"{name} {bar} {'met' if met else '**not met**'}" for name, (bar, met) in found["bars"].items()]
@@ -129,7 +129,7 @@ def row(found: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """Run every case; print the table."""
+    """Run every case and print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bars", description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=6)

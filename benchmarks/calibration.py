@@ -1,7 +1,7 @@
-"""A fixed piece of work, timed in CPU seconds: how fast this machine is *now*.
+"""Calibration: a fixed piece of work, timed in CPU seconds, that measures the current speed of this machine.
 
-Other load moves the CPU seconds of the same work by 30 % and more. A figure divided by the calibration just before and
-after it can be compared across moments and machines of the same kind.
+Other load changes the CPU seconds of the same work by 30 % and more. A figure divided by the calibration just before
+and after it can be compared across moments and machines of the same kind.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import statistics
 import time
 
-REFERENCE_NS = 29.0  # per step, on the machine on which the bars were set, when it was quiet
+REFERENCE_NS = 29.0  # per step, on the idle machine on which the targets were set
 
 
 def nanoseconds_per_step(steps: int = 1_000_000, times: int = 5) -> float:
-    """CPU nanoseconds of one step of a fixed loop, the median of a few rounds."""
+    """Return the CPU nanoseconds of one step of a fixed loop, the median of several rounds."""
     return statistics.median(_round(steps) for _ in range(times))
 
 

@@ -1,4 +1,4 @@
-"""One topology on an embedded cluster of its own, through the ``heron`` command; CPU and memory of its processes."""
+"""One topology on a separate embedded cluster, run by the ``heron`` command, with CPU and memory of its processes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from typing import Any
 import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
-NAME = "Benchmark"  # and the number of the process that runs it
-STACKS_SECONDS = 2.0  # to write them
+NAME = "Benchmark"  # followed by the number of the process that runs it
+STACKS_SECONDS = 2.0  # time to write them
 
 
 @dataclass
@@ -32,11 +32,11 @@ class Usage:
     pss_bytes: dict[int, int] = field(default_factory=dict)
 
     def since(self, earlier: Usage) -> float:
-        """CPU seconds used since an earlier moment by the processes that live now."""
+        """Return the CPU seconds used since an earlier moment by the processes that live now."""
         return sum(seconds - earlier.cpu_seconds.get(pid, 0.0) for pid, seconds in self.cpu_seconds.items())
 
     def by_kind_since(self, earlier: Usage) -> dict[str, float]:
-        """The same for each kind of process."""
+        """Return the CPU seconds used since an earlier moment by each kind of process."""
         found: dict[str, float] = {}
         for pid, seconds in self.cpu_seconds.items():
             kind = self.kinds[pid]
@@ -45,7 +45,7 @@ class Usage:
 
 
 class Cluster:
-    """A temporary home, one topology in it; or, beside others of this process, in the home that they have."""
+    """Temporary home with one topology, or a topology in the home of another instance of this class."""
 
     def __init__(self, home: Path | None = None, suffix: str = "") -> None:
         self.name = f"{NAME}{os.getpid()}{suffix}"
@@ -54,7 +54,7 @@ class Cluster:
         self.environment = {**os.environ, "HERONRY_HOME": str(self.home)}
 
     def heron(self, *arguments: str) -> str:
-        """One command; its standard output. Raises CalledProcessError."""
+        """Run a command; return its standard output. Raises CalledProcessError."""
         done = subprocess.run(
             [sys.executable, "-m", "heron_cli", *arguments],
             cwd=ROOT, env=self.environment, stdout=subprocess.PIPE, text=True, check=True,
@@ -64,16 +64,16 @@ class Cluster:
     def submit(
         self, arguments: dict[str, Any], settings: dict[str, Any], file: str = "benchmarks/topologies.py"
     ) -> None:
-        """Start the topology ``benchmark`` of a file under these heron.* settings and wait until every task runs."""
+        """Submit the topology ``benchmark`` of a file with these heron.* settings and wait until every task runs."""
         properties = [part for key, value in settings.items() for part in ("--config-property", f"{key}={value}")]
         self.heron("submit", *properties, "local", file, "benchmark", "--", json.dumps(arguments))
 
     def processes(self) -> list[dict[str, Any]]:
-        """The processes as ``heron status`` lists them."""
+        """Return the processes as ``heron status`` lists them."""
         return list(json.loads(self.heron("status", "local", self.name, "-o", "json"))["processes"])
 
     def usage(self, memory: bool = False) -> Usage:
-        """CPU of every process whose title carries the topology's name, children included."""
+        """Return the CPU of all processes with the topology's name in their title, children included."""
         found = Usage()
         for process in psutil.process_iter(["pid", "cmdline"]):
             line = " ".join(process.info["cmdline"] or ())
@@ -92,12 +92,12 @@ class Cluster:
         return found
 
     def keep_logs(self) -> Path:
-        """Copy what the processes wrote, and how they are now, to a folder that stays; the folder."""
+        """Copy the logs and the current status to a permanent folder; return the folder."""
         kept = Path(tempfile.mkdtemp(prefix=f"{self.name}-"))
         for process in self.processes():
             if process["kind"] in ("heron_instance", "stream_manager") and process["pid"]:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(process["pid"], signal.SIGUSR1)  # where every thread stands goes into its log
+                    os.kill(process["pid"], signal.SIGUSR1)  # writes the stacks of all threads to its log
         time.sleep(STACKS_SECONDS)
         (kept / "status.txt").write_text(self.heron("status", "local", self.name))
         shutil.copytree(self.home, kept / "home", ignore=shutil.ignore_patterns("*.sock"))
@@ -114,7 +114,7 @@ class Cluster:
 
 
 def kind_of(line: str) -> str:
-    """What kind of process has this title: a room, or an instance's component."""
+    """Return the kind of a process title: a package, or an instance's component."""
     name = line.split(f"heron:{NAME}", 1)[1].split(":", 1)[1].split()[0]
     if name.startswith("container_"):
         return name.split("_", 2)[2].rsplit("_", 1)[0]

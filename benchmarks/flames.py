@@ -1,9 +1,10 @@
-"""Flame graphs of every kind of process while word count runs with acks: flat out, two tasks each in two containers,
-unless told otherwise.
+"""Flame graphs of every kind of process during a word count with acks.
+
+By default, it runs at full speed with two tasks of each component in two containers.
 
     pip install py-spy; .venv/bin/python -m benchmarks.flames docs/images
 
-Needs the right to trace processes (root, or ``kernel.yama.ptrace_scope`` 0). Idle threads are left out.
+Requires the right to trace processes (root, or ``kernel.yama.ptrace_scope`` 0). Idle threads are left out.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ READY_SECONDS = 60.0
 
 
 def processes() -> dict[str, int]:
-    """One process of each kind, once the topology runs."""
+    """Return one process of each kind, once the topology runs."""
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
         found: dict[str, int] = {}
@@ -42,7 +43,7 @@ def processes() -> dict[str, int]:
 
 
 def main() -> int:
-    """Record for some seconds, write one SVG a kind."""
+    """Record for some seconds, and write one SVG per kind."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.flames", description=__doc__)
     parser.add_argument("folder", type=Path, help="where the SVG files go")
     parser.add_argument("--seconds", type=int, default=10)

@@ -1,7 +1,7 @@
-"""Word count as people write it by hand in PySpark, one function a mapping: what our programs are held against.
+"""Hand-written word counts in PySpark, one function per mapping, with which compiled programs are compared.
 
-Every function takes a session and the path of a text and returns ``{word: count}``; words are what ``str.split`` cuts,
-in lower case, longer than one letter.
+Every function takes a session and the path of a text and returns ``{word: count}``. Words are split by ``str.split``,
+in lower case, and longer than one letter.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ Counts = dict[str, int]
 
 
 def words_of(line: str) -> list[str]:
-    """The words of one line."""
+    """Return the words of one line."""
     return line.split()
 
 
 def is_word(word: str) -> bool:
-    """True for what is counted."""
+    """Return True for words that are counted."""
     return len(word) > 1
 
 
 def combined(batches: Iterator[Any]) -> dict[str, int]:
-    """The words of a partition, counted."""
+    """Return the word counts of a partition."""
     counts: dict[str, int] = {}
     for batch in batches:
         for line in batch.column(0).to_pylist():
@@ -40,14 +40,14 @@ def combined(batches: Iterator[Any]) -> dict[str, int]:
 
 
 def builtin_sql(spark: SparkSession, path: str) -> Counts:
-    """No Python in the workers: explode, lower, groupBy, count."""
+    """Count without Python in the workers: explode, lower, groupBy, count."""
     words = spark.read.text(path).select(sql.explode(sql.split(sql.trim("value"), r"\s+")).alias("word"))
     counted = words.where(sql.length("word") > 1).select(sql.lower("word").alias("word")).groupBy("word").count()
     return {row["word"]: row["count"] for row in counted.collect()}
 
 
 def counted_by_python(lines: DataFrame) -> DataFrame:
-    """One ``mapInArrow`` for the whole chain with a map-side combine: each task's counts, as ``word`` and ``n``."""
+    """Return each task's counts, as ``word`` and ``n``: one ``mapInArrow`` for the chain with a map-side combine."""
 
     def combine(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
@@ -59,17 +59,17 @@ def counted_by_python(lines: DataFrame) -> DataFrame:
 
 
 def combined_and_summed(spark: SparkSession, path: str) -> DataFrame:
-    """The same, then a sum by SQL."""
+    """Add the counts of all tasks by SQL."""
     return counted_by_python(spark.read.text(path)).groupBy("word").agg(sql.sum("n").alias("n"))
 
 
 def arrow_combine_sql_sum(spark: SparkSession, path: str) -> Counts:
-    """The same, collected."""
+    """Collect the counts added by SQL."""
     return {row["word"]: row["n"] for row in combined_and_summed(spark, path).collect()}
 
 
 def arrow_combine_arrow(spark: SparkSession, path: str) -> Counts:
-    """The same, with pickled keys and values and a second ``mapInArrow`` behind the shuffle."""
+    """Count with pickled keys and values and a second ``mapInArrow`` after the shuffle."""
 
     def combine(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
@@ -94,7 +94,7 @@ def arrow_combine_arrow(spark: SparkSession, path: str) -> Counts:
 
 
 def arrow_no_combine(spark: SparkSession, path: str) -> Counts:
-    """One ``mapInArrow`` without a combine: every word crosses to the JVM."""
+    """Count with one ``mapInArrow`` without a combine: every word crosses to the JVM."""
 
     def explode(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
@@ -109,7 +109,7 @@ def arrow_no_combine(spark: SparkSession, path: str) -> Counts:
 
 
 def rdd_fused(spark: SparkSession, path: str) -> Counts:
-    """``mapPartitions`` over the whole chain, ``reduceByKey``."""
+    """Count with ``mapPartitions`` over the whole chain, and ``reduceByKey``."""
 
     def pairs(lines: Iterator[str]) -> Iterator[tuple[str, int]]:
         return ((word.lower(), 1) for line in lines for word in words_of(line) if is_word(word))
@@ -118,12 +118,12 @@ def rdd_fused(spark: SparkSession, path: str) -> Counts:
 
 
 def rdd_naive(spark: SparkSession, path: str) -> Counts:
-    """One RDD operation for each step."""
+    """Count with one RDD operation for each step."""
     words = spark.sparkContext.textFile(path).flatMap(words_of).filter(is_word).map(lambda w: (w.lower(), 1))
     return dict(words.reduceByKey(lambda a, b: a + b).collect())
 
 
-#: Name → (function, kind: what a compiled program of that kind is held against).
+#:  Name to function and kind, which selects the compiled programs to compare.
 MAPPINGS: dict[str, tuple[Callable[[SparkSession, str], Counts], str]] = {
     "built-in SQL": (builtin_sql, "sql"),
     "mapInArrow, combine, SQL sum": (arrow_combine_sql_sum, "python"),
@@ -135,7 +135,7 @@ MAPPINGS: dict[str, tuple[Callable[[SparkSession, str], Counts], str]] = {
 
 
 def plain_python(path: str) -> Counts:
-    """One process without Spark."""
+    """Count in one process without Spark."""
     counts: Counter[str] = Counter()
     with open(path) as text:
         for line in text:

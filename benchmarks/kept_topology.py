@@ -1,9 +1,9 @@
-"""A spout of numbers and a bolt that counts them by key, exactly once, for ``benchmarks.recovery``.
+"""Topology of a spout of numbers and a bolt that counts them by key, exactly once, for ``benchmarks.recovery``.
 
-Submitted as it is, so this file imports nothing of its folder. The first pass over the keys goes as fast as it may, the
-rest at a rate. Each task of the bolt has a row of three 64-bit words in a file that the driver maps, too: its process,
-the microsecond at which it processed the newest tuple (on the clock that all processes of a machine share), how many
-keys it has.
+The file is submitted alone, so it imports nothing of its folder. The first pass over the keys runs at full speed, the
+rest at a rate. Each task of the bolt has a row of three 64-bit words in a file that the driver also maps: its process,
+the microsecond at which it processed the newest tuple (on the clock that all processes of a machine share), and its
+number of keys.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ MOST_AT_ONCE = 500
 
 
 class Numbers(Spout):
-    """Every number once, by its position."""
+    """Spout of numbers by position."""
 
     outputs = ["key"]
 
     def splits(self) -> list[str]:
-        """One."""
+        """Return one split."""
         return [SPLIT]
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """At its rate from now on."""
+        """Start the rate."""
         self.keys, self.rate = config["user.keys"], config["user.rate"]
         self.owns = SPLIT in self.owned_splits()
         self.last = time.perf_counter()
 
     def next_tuple(self) -> None:
-        """What is due."""
+        """Emit the numbers that are due."""
         if not self.owns:
             return
         number, now = self.keyed.get(SPLIT, 0), time.perf_counter()
@@ -53,25 +53,25 @@ class Numbers(Spout):
 
 
 class Count(Bolt):
-    """Counts by key."""
+    """Bolt that counts by key."""
 
-    output_effect = "idempotent"  # what the driver sees may be of records that come again
+    output_effect = "idempotent"  # the driver may see the effect of replayed records
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Find the own row."""
+        """Find the task's row."""
         with open(config["user.board"], "r+b") as file:
             self.board = mmap.mmap(file.fileno(), 0)
         self.row, self.pid = context.get_task_id() * ROW.size, os.getpid()
 
     def process(self, tup: Any) -> None:
-        """One number."""
+        """Count one number."""
         key = tup.values[0]
         self.keyed[key] = self.keyed.get(key, 0) + 1
         ROW.pack_into(self.board, self.row, self.pid, int(time.perf_counter() * 1e6), len(self.keyed))
 
 
 def build(name: str, tasks: int, config: dict[str, Any]) -> TopologyBuilder:
-    """The topology with so many counting tasks."""
+    """Return the topology with this many counting tasks."""
     builder = TopologyBuilder(name)
     builder.set_config({"topology.reliability.mode": "EFFECTIVELY_ONCE", **config})
     numbers = builder.add_spout("numbers", Numbers, par=1)

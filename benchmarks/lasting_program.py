@@ -1,6 +1,6 @@
-"""A streamlet program that goes on for years: page views counted per site and minute, for the soak.
+"""Streamlet program without end that counts page views per site and minute, for the soak test.
 
-Arguments: a folder for the counts, views a second.
+Arguments: a folder for the counts, views per second.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SITES = ("home", "shop", "blog", "help")
 
 
 def view(number: int) -> dict[str, Any]:
-    """The next one; a hundred at a time, so that the rate costs few wake-ups."""
+    """Return the next view; views come in groups of a hundred, so that the rate costs few wake-ups."""
     if number % 100 == 99:
         time.sleep(100 / RATE)
     return {"time": 1_700_000_000_000 + number * 20, "site": SITES[number * 31 % 97 % len(SITES)]}

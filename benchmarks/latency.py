@@ -12,7 +12,7 @@ PERCENTILES = (("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p999", 99.9))
 
 
 def percentiles(folder: Path, name: str) -> dict[str, float]:
-    """Milliseconds at each percentile over the files ``name-*``, which hold seconds; empty without any."""
+    """Return milliseconds at each percentile over the files ``name-*``, which hold seconds; empty without files."""
     histogram = HdrHistogram(1, LONGEST_US, 3)
     for file in folder.glob(f"{name}-*"):
         seconds = array.array("d")

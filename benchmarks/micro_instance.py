@@ -1,10 +1,9 @@
-"""What an instance costs per tuple, without any transport: the executors alone, on one thread.
+"""CPU cost of an instance per tuple, without any transport: the executors alone, on one thread.
 
     .venv/bin/python -m benchmarks.micro_instance [SECONDS]
 
-Each row drives one production executor with real user code, encoding and decoding included, and prints the CPU time
-per tuple (median of 5 rounds). A calibration loop is timed beside it, so that figures of a loaded machine can be told
-from figures of a quiet one.
+Each row runs one production executor with real user code, including encoding and decoding, and prints the CPU time per
+tuple (median of 5 rounds). A calibration loop is timed beside it, which shows whether the machine was loaded.
 """
 
 from __future__ import annotations
@@ -50,147 +49,147 @@ ROW = (StreamSchema("default", ("word",)),)
 
 
 class WordSpout(Spout):
-    """One word a call."""
+    """Spout of one word per call."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Start."""
+        """Read the words."""
         self.n = 0
 
     def next_tuple(self) -> None:
-        """Emit."""
+        """Emit one word."""
         n = self.n = self.n + 1
         self.emit((WORDS[n & 32767],), tup_id=n)
 
 
 class ListSpout(WordSpout):
-    """The same with a list, as most people write it."""
+    """Spout that emits lists, as most users write it."""
 
     def next_tuple(self) -> None:
-        """Emit."""
+        """Emit one word as a list."""
         n = self.n = self.n + 1
         self.emit([WORDS[n & 32767]], tup_id=n)
 
 
 class HookedSpout(WordSpout):
-    """Watched by a task hook that does nothing."""
+    """Spout with a task hook that does nothing."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Start."""
+        """Add the hook."""
         super().initialize(config, context)
         context.add_task_hook(TaskHook())
 
 
 class NamedStreamSpout(WordSpout):
-    """Emits to a stream by its name, which takes the general way."""
+    """Spout that emits to a named stream, which uses the general path."""
 
     def next_tuple(self) -> None:
-        """Emit."""
+        """Emit one word to the stream."""
         n = self.n = self.n + 1
         self.emit((WORDS[n & 32767],), n, "".join(("def", "ault")))
 
 
 class AckedSpout(WordSpout):
-    """With an ack of its own."""
+    """Spout with an ``ack`` method."""
 
     def ack(self, tup_id: Any) -> None:
-        """Do a little."""
+        """Count the ack."""
         self.last = tup_id
 
 
 class ManySpout(WordSpout):
-    """A hundred words a call."""
+    """Spout of a hundred words per call."""
 
     def next_tuple(self) -> None:
-        """Emit."""
+        """Emit a hundred words."""
         n = self.n
         self.n = n + 100
         self.emit_many([(WORDS[i & 32767],) for i in range(n, n + 100)], range(n, n + 100))
 
 
 class CountBolt(Bolt):
-    """Counts words, acks by hand."""
+    """Bolt that counts words and acks explicitly."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Nothing counted."""
+        """Start at zero."""
         self.counts: dict[str, int] = {}
 
     def process(self, tup: Any) -> None:
-        """One word."""
+        """Count one word."""
         counts, word = self.counts, tup.values[0]
         counts[word] = counts.get(word, 0) + 1
         self.ack(tup)
 
 
 class NamedCountBolt(CountBolt):
-    """The same, asking for the field by name."""
+    """Bolt that reads the field by name."""
 
     def process(self, tup: Any) -> None:
-        """One word."""
+        """Count one word."""
         word = tup["word"]
         self.counts[word] = self.counts.get(word, 0) + 1
         self.ack(tup)
 
 
 class BasicCountBolt(BasicBolt):
-    """Counts words."""
+    """Basic bolt that counts words."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Nothing counted."""
+        """Start at zero."""
         self.counts: dict[str, int] = {}
 
     def process(self, tup: Any) -> None:
-        """One word."""
+        """Count one word."""
         counts, word = self.counts, tup.values[0]
         counts[word] = counts.get(word, 0) + 1
 
 
 class BatchCountBolt(BatchBolt):
-    """Counts a column."""
+    """Batch bolt that counts a column."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Nothing counted."""
+        """Start at zero."""
         self.counts: Counter[str] = Counter()
 
     def process_batch(self, tuples: Any) -> None:
-        """Many words."""
+        """Count a batch of words."""
         self.counts.update(tuples.column("word"))
 
 
 class PassBolt(Bolt):
-    """Emits anchored, acks by hand."""
+    """Bolt that emits anchored and acks explicitly."""
 
     def process(self, tup: Any) -> None:
-        """One tuple on."""
+        """Pass one tuple on."""
         self.emit((tup.values[0],), anchors=[tup])
         self.ack(tup)
 
 
 class BasicPassBolt(BasicBolt):
-    """Emits."""
+    """Basic bolt that emits."""
 
     def process(self, tup: Any) -> None:
-        """One tuple on."""
+        """Pass one tuple on."""
         self.emit((tup.values[0],))
 
 
 class HookedPassBolt(BasicPassBolt):
-    """Watched by a task hook that does nothing."""
+    """Bolt with a task hook that does nothing."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Start."""
+        """Add the hook."""
         context.add_task_hook(TaskHook())
 
 
 class BatchPassBolt(BatchBolt):
-    """Emits a batch, row by row anchored."""
+    """Batch bolt that emits row by row, anchored."""
 
     def process_batch(self, tuples: Any) -> None:
-        """Many tuples on."""
+        """Pass a batch on."""
         self.emit_many(tuples.rows, anchors=tuples, one_to_one=True)
 
 
 def make_plan(tracked: bool, sinks: int, emits: bool) -> PhysicalPlan:
-    """Spout 1, bolt 2, sinks 3…: words by fields grouping."""
+    """Return a plan of spout 1, bolt 2, sinks 3…, with words by fields grouping."""
     fields = GroupingSpec(GroupingKind.FIELDS, ("word",))
     components: tuple[ComponentSpec, ...] = (
         ComponentSpec("spout", ComponentKind.SPOUT, "x:S", 1, ROW),
@@ -223,13 +222,13 @@ def make_plan(tracked: bool, sinks: int, emits: bool) -> PhysicalPlan:
 
 
 def make_setup(component: Any, plan: PhysicalPlan, task: int) -> ExecutorSetup:
-    """A production set-up without a shell."""
+    """Return a production set-up without a shell."""
     telemetry = Telemetry(plan.component_of(task), "x", 1, task, 1)
     return ExecutorSetup(component, plan, task, 1, np.random.default_rng(1), telemetry, time.monotonic, time.time)
 
 
 def spout_round(spout: type[Spout], tracked: bool) -> Callable[[int], None]:
-    """Emit so many tuples; each flush is acked at once."""
+    """Return a function that emits this many tuples; each flush is acked at once."""
     executor = SpoutExecutor(make_setup(spout(), make_plan(tracked, 1, False), 1))
     executor.start()
     executor.on_stream_manager(0, 1)
@@ -248,7 +247,7 @@ def spout_round(spout: type[Spout], tracked: bool) -> Callable[[int], None]:
 def bolt_round(
     bolt: type[Bolt], tracked: bool, sinks: int = 4, emits: bool = False, batch: int = 1024
 ) -> Callable[[int], None]:
-    """Take so many tuples in frames of ``batch``."""
+    """Return a function that processes this many tuples in frames of ``batch``."""
     executor = BoltExecutor(make_setup(bolt(), make_plan(tracked, sinks, emits), 2))
     executor.start()
     rng = np.random.default_rng(2)
@@ -293,7 +292,7 @@ CASES: dict[str, Callable[[], Callable[[int], None]]] = {
 
 
 def calibrate() -> float:
-    """Nanoseconds of one step of a fixed loop."""
+    """Return the nanoseconds of one step of a fixed loop."""
     began = time.process_time_ns()
     total = 0
     for i in range(300_000):

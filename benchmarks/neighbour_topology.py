@@ -1,8 +1,8 @@
-"""Topologies for ``benchmarks.neighbours``: one that works steadily, and three that behave badly. Submitted as it is,
-so this file imports nothing here.
+"""Topologies for ``benchmarks.neighbours``: one that works steadily, and three that misbehave.
 
-Arguments, as JSON: ``name``; ``kind`` (``steady``, ``crash``, ``leak``, ``print``); ``folder``, where a file of the
-topology's name has how many tuples have arrived; ``rate``, tuples a second; ``most``, the megabytes of a bad one.
+The file is submitted alone, so it imports nothing of its folder. Arguments, as JSON: ``name``; ``kind`` (``steady``,
+``crash``, ``leak``, ``print``); ``folder``, in which a file of the topology's name has the number of tuples that have
+arrived; ``rate``, tuples per second; ``most``, the megabytes of a misbehaving one.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ CRASH_AFTER = 20
 
 
 class PacedSpout(Spout):
-    """So many tuples a second, whatever becomes of them: what it is late with it makes up for."""
+    """Spout at a fixed rate that makes up for delays."""
 
     outputs = ["number"]
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """How many."""
+        """Read the rate."""
         self.rate, self.began, self.number = config["user.rate"], time.monotonic(), 0
 
     def next_tuple(self) -> None:
-        """Those that are due."""
+        """Emit the tuples that are due."""
         due = int((time.monotonic() - self.began) * self.rate)
         while self.number < due:
             self.number += 1
@@ -41,35 +41,35 @@ class PacedSpout(Spout):
 
 
 class SteadyBolt(BasicBolt):
-    """Counts what arrives, where all can see it."""
+    """Bolt that counts arrivals in a shared file."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Where."""
+        """Open the file."""
         path = Path(config["user.folder"], context.get_topology_name())
         self.file, self.count = os.open(path, os.O_WRONLY | os.O_CREAT), 0
         self.most_bytes = config["user.most"] * 1_000_000
 
     def process(self, tup: Any) -> None:
-        """One more."""
+        """Count one tuple."""
         self.count += 1
         os.pwrite(self.file, b"%12d" % self.count, 0)
 
 
 class CrashBolt(SteadyBolt):
-    """Its process ends after a few tuples, again and again."""
+    """Bolt whose process ends after every few tuples."""
 
     def process(self, tup: Any) -> None:
-        """Perhaps the last."""
+        """Count one tuple, and possibly end."""
         super().process(tup)
         if self.count >= CRASH_AFTER:
             os._exit(1)
 
 
 class LeakBolt(SteadyBolt):
-    """Keeps what it should not, and is killed at its bound as the kernel would: so the benchmark spares its machine."""
+    """Bolt that leaks memory and ends at its limit, as the kernel would enforce it, to spare the machine."""
 
     def process(self, tup: Any) -> None:
-        """Another two megabytes, touched."""
+        """Allocate and touch another two megabytes."""
         super().process(tup)
         self.kept = [*getattr(self, "kept", ()), b"\1" * LEAK_BYTES]
         if len(self.kept) * LEAK_BYTES >= self.most_bytes:
@@ -77,10 +77,10 @@ class LeakBolt(SteadyBolt):
 
 
 class PrintBolt(SteadyBolt):
-    """Prints all that it has to say at its first tuple."""
+    """Bolt that prints all its output at the first tuple."""
 
     def process(self, tup: Any) -> None:
-        """Lines of a thousand characters."""
+        """Print lines of a thousand characters."""
         while self.count * (len(LINE) + 1) < self.most_bytes:
             print(LINE)
             super().process(tup)
@@ -90,7 +90,7 @@ KINDS: dict[str, Any] = {"steady": SteadyBolt, "crash": CrashBolt, "leak": LeakB
 
 
 def build(name: str, kind: str, folder: str, rate: float, most: int) -> TopologyBuilder:
-    """A spout and the bolt of that kind."""
+    """Return a spout and the bolt of that kind."""
     builder = TopologyBuilder(name)
     builder.set_config({"user.folder": folder, "user.rate": rate, "user.most": most})
     spout = builder.add_spout("spout", PacedSpout, par=1)

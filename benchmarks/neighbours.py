@@ -1,14 +1,14 @@
-"""Ten topologies beside each other, three of which behave badly: what does that cost the others?
+"""Effect of three misbehaving topologies on seven others on the same machine.
 
     .venv/bin/python -m benchmarks.neighbours
 
-Seven topologies count tuples at a steady rate, first by themselves; then one that crashes again and again, one that
-leaks memory and one that prints a gigabyte come beside them. The table has the rate of each in both windows; the
-second begins when the first of the bad ones is submitted. It records
-and judges nothing: on a machine that is busy with other things a ratio says little, so its load is in the table, too.
+Seven topologies count tuples at a steady rate, first alone. Then one that crashes repeatedly, one that leaks memory and
+one that prints a gigabyte are added. The table has the rate of each topology in both windows; the second window begins
+when the first misbehaving topology is submitted. The benchmark has no targets: on a busy machine a ratio means little,
+so the table also shows the load.
 
-On ``local`` nothing bounds the memory of a topology, so the leaking one ends itself at 600 MB, as the limit of its
-container would in Docker.
+On ``local`` the memory of a topology is not limited, so the leaking one ends itself at 600 MB, as its container's limit
+would in Docker.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LINE_BYTES = 1000
 
 
 class Neighbourhood:
-    """One home with all of them."""
+    """Home with all topologies."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
@@ -44,7 +44,7 @@ class Neighbourhood:
         self.bad = {kind: Cluster(self.first.home, kind) for kind in BAD}
 
     def submit(self, cluster: Cluster, kind: str, most: int = 0) -> None:
-        """Start one and wait until it runs; one that crashes need not."""
+        """Submit a topology and wait until it runs; a crashing one need not."""
         arguments = {
             "name": cluster.name, "kind": kind, "folder": str(self.folder), "rate": self.rate, "most": most,
         }  # fmt: skip
@@ -52,16 +52,16 @@ class Neighbourhood:
         cluster.heron("submit", *wait, "local", FILE, "benchmark", "--", json.dumps(arguments))
 
     def let_in(self) -> None:
-        """The bad ones."""
+        """Submit the misbehaving topologies."""
         for kind, cluster in self.bad.items():
             self.submit(cluster, kind, BAD[kind])
 
     def counts(self) -> dict[str, int]:
-        """How many tuples each has counted, by its name."""
+        """Return the tuple counts by topology."""
         return {path.name: int(path.read_bytes() or b"0") for path in self.folder.iterdir()}
 
     def rates(self, seconds: float, meanwhile: Callable[[], object] = bool) -> dict[str, float]:
-        """Tuples a second of each over a window that begins with what is done ``meanwhile``."""
+        """Return the rate of each topology over a window that begins with the call of ``meanwhile``."""
         first, began = self.counts(), time.monotonic()
         meanwhile()
         time.sleep(seconds)
@@ -69,15 +69,15 @@ class Neighbourhood:
         return {name: (count - first.get(name, 0)) / passed for name, count in last.items()}
 
     def close(self) -> None:
-        """All of them; the home is the first one's."""
+        """Kill all topologies; the home is the first one's."""
         with ThreadPoolExecutor(KILLS_AT_ONCE) as pool:
             list(pool.map(Cluster.close, (*self.bad.values(), *self.steady[1:])))
         self.first.close()
 
 
 def measure(rate: float, seconds: float) -> list[str]:
-    """Run both windows; the table."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all are killed when we are ended
+    """Measure both windows; return the table."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that SIGTERM kills the topologies
     here = Neighbourhood(rate)
     try:
         for cluster in here.steady:
@@ -95,14 +95,14 @@ def measure(rate: float, seconds: float) -> list[str]:
             printed,
         )
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # to be ended twice leaves nothing running either
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second SIGTERM leaves nothing running either
         here.close()
 
 
 def table(
     pairs: list[tuple[float, float]], loads: tuple[float, float], restarts: Mapping[str, int], printed: tuple[int, int]
 ) -> list[str]:
-    """The figures as Markdown."""
+    """Return the figures as Markdown."""
     lines = ["| steady topology | alone, tuples/s | beside the bad ones | of it |", "|---|---|---|---|"]
     for number, (alone, beside) in enumerate(pairs, 1):
         part = f"{beside / alone:.0%}" if alone else "–"
@@ -118,13 +118,13 @@ def _restarts(cluster: Cluster) -> int:
 
 
 def _logged(cluster: Cluster) -> int:
-    """Bytes of its log files."""
+    """Return the bytes of its log files."""
     files = (path for path in cluster.home.rglob("*") if {cluster.name, "log-files"} <= set(path.parts))
     return sum(path.stat().st_size for path in files if path.is_file())
 
 
 def main() -> None:
-    """The command line."""
+    """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="benchmarks.neighbours", description=__doc__)
     parser.add_argument("--rate", type=float, default=200.0, help="tuples/s of each steady topology")
     parser.add_argument("--seconds", type=float, default=60.0, help="of each window")

@@ -1,9 +1,9 @@
-"""``make bench-pipeline``: word count of compiled programs on Spark against the same by hand, on the same machine.
+"""Comparison of compiled and hand-written word counts on Spark on one machine (``make bench-pipeline``).
 
-Programs are those a user writes; hand-written mappings are in ``handwritten_spark``. The bar: a program is within 15 %
-of the best hand-written mapping of its kind ("python": the words are cut by a Python function; "sql": every reducer is
-plain, and no Python sees a record). Each case runs several times in one warm session, in turns, so that load from
-elsewhere meets all of them alike; the best run counts. Counts are compared with those of plain Python.
+The programs are those of a user; hand-written mappings are in ``handwritten_spark``. The target: a program is within 15
+% of the best hand-written mapping of its kind ("python": a Python function splits the words; "sql": every reducer is
+plain, and Python handles no record). Each case runs several times in one warm session, in turns, so that other load
+affects all of them alike; the best run counts. Counts are compared with those of plain Python.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PYTHON, SQL = "python", "sql"
 
 
 def chain_program(path: Path) -> Program:
-    """flat_map, filter, map, count by key: the words are cut by Python."""
+    """Return a program of flat_map, filter, map and count by key, in which Python splits the words."""
     builder = Builder("chain")
     words = builder.source(files(path, "text")).flat_map(by_hand.words_of).filter(by_hand.is_word).map(str.lower)
     words.key_by().count_by_key().sink(collect(), name="counts")
@@ -47,7 +47,7 @@ def chain_program(path: Path) -> Program:
 
 
 def plain_program(path: Path) -> Program:
-    """One word a row in Parquet, counted by a field: Spark alone computes it."""
+    """Return a program over one word per row in Parquet, counted by a field: Spark alone computes it."""
     builder = Builder("plain")
     builder.source(files(path, "parquet"), name="words").count_by_key("word").sink(collect(), name="counts")
     return builder.build()
@@ -55,7 +55,7 @@ def plain_program(path: Path) -> Program:
 
 @contextmanager
 def _planned(spark: Any, program: Program, **options: Any) -> Iterator[tuple[Execution, Output]]:
-    """A program as a job plans it, and its sink."""
+    """Yield a program as a job plans it, and its sink."""
     tables = Tables(spark)
     found = plan(program, with_columns(tables, program, Choice()))
     execution = Execution(spark, found, tables=tables, **options)
@@ -66,7 +66,7 @@ def _planned(spark: Any, program: Program, **options: Any) -> Iterator[tuple[Exe
 
 
 def _through_files(write: Callable[[str], None], key: str, value: str) -> by_hand.Counts:
-    """The counts ``write`` puts into a folder as JSON lines, read back."""
+    """Return the counts that ``write`` puts into a folder as JSON lines."""
     with tempfile.TemporaryDirectory(prefix="heronry-bench-") as folder:
         write(f"file://{folder}/counts")
         lines = [line for part in Path(folder, "counts").glob("part-*") for line in part.read_text().splitlines()]
@@ -74,7 +74,7 @@ def _through_files(write: Callable[[str], None], key: str, value: str) -> by_han
 
 
 def compiled(program: Program) -> Callable[[Any, str], by_hand.Counts]:
-    """Run a program as a job does, and read its results back."""
+    """Return a function that runs a program as a job does, and returns its results."""
 
     def run(spark: Any, path: str) -> by_hand.Counts:
         with _planned(spark, program) as (execution, output):
@@ -84,7 +84,7 @@ def compiled(program: Program) -> Callable[[Any, str], by_hand.Counts]:
 
 
 def written(program: Program) -> Callable[[Any, str], by_hand.Counts]:
-    """Run a program as ``heron submit spark`` does, into files."""
+    """Return a function that runs a program as ``heron submit spark`` does, into files."""
 
     def run(spark: Any, path: str) -> by_hand.Counts:
         with _planned(spark, program, collect=to_json) as (execution, output):
@@ -94,22 +94,22 @@ def written(program: Program) -> Callable[[Any, str], by_hand.Counts]:
 
 
 def sql_into_files(spark: Any, path: str) -> by_hand.Counts:
-    """The plain program by hand, into files."""
+    """Run the hand-written plain program into files."""
     return _through_files(spark.read.parquet(path).groupBy("word").count().write.json, "word", "count")
 
 
 def python_into_files(spark: Any, path: str) -> by_hand.Counts:
-    """The chain by hand (``mapInArrow`` with a combine, SQL sum), into files."""
+    """Run the hand-written chain (``mapInArrow`` with a combine, SQL sum) into files."""
     return _through_files(by_hand.combined_and_summed(spark, path).write.json, "word", "n")
 
 
 def sql_over_words(spark: Any, path: str) -> by_hand.Counts:
-    """The plain program by hand."""
+    """Run the hand-written plain program."""
     return {row["word"]: row["count"] for row in spark.read.parquet(path).groupBy("word").count().collect()}
 
 
 def prepare(folder: Path, words: int) -> tuple[Path, Path, by_hand.Counts, int]:
-    """The text and the table of its words, what is in them, and how many."""
+    """Write the text and the table of its words; return both, the counts, and the number of words."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -128,7 +128,7 @@ def prepare(folder: Path, words: int) -> tuple[Path, Path, by_hand.Counts, int]:
 
 
 def measure(words: int, rounds: int) -> list[dict[str, Any]]:
-    """A row for each case, best run first within its kind."""
+    """Return a row for each case, best run first within its kind."""
     with tempfile.TemporaryDirectory(prefix="heronry-bench-") as folder:
         text, table, truth, count = prepare(Path(folder), words)
         cases: list[tuple[str, str, bool, Callable[[Any, str], by_hand.Counts], str]] = [
@@ -164,7 +164,7 @@ def measure(words: int, rounds: int) -> list[dict[str, Any]]:
 
 
 def bars(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each program against the best of its kind by hand."""
+    """Compare each program with the best hand-written one of its kind."""
     found = []
     for row in rows:
         rivals = [r["seconds"] for r in rows if r["kind"] == row["kind"] and not r["ours"]]
@@ -174,7 +174,7 @@ def bars(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    """Print the table and the bars; always 0, since a busy machine is no fault."""
+    """Print the table and the targets; always return 0, since a busy machine is not an error."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline")
     parser.add_argument("--words", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=5)

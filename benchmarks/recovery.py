@@ -1,11 +1,11 @@
-"""What a death and an update cost a topology that keeps state: 100 000 keys in each of two tasks, exactly once.
+"""Recovery times of a topology that keeps state: 100 000 keys in each of two tasks, exactly once.
 
-* restore: ``kill -9`` of a counting task's process; seconds until it processes again, as another process, and the
-  longest time for which no task processed;
+* restore: ``kill -9`` of a counting task's process; seconds until it processes again in a new process, and the longest
+  time for which no task processed;
 * update: ``heron update`` from two counting tasks to four; the longest time for which no task processed.
 
-A checkpoint is taken each two seconds, and 2 000 numbers a second come. The driver looks at a file that the tasks write
-(``kept_topology.py``) each millisecond.
+Checkpoints are taken every two seconds, at 2 000 numbers per second. The driver reads a file that the tasks write
+(``kept_topology.py``) every millisecond.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ LOOK_SECONDS = 0.001
 
 
 class TooLate(Exception):
-    """What was waited for has not come."""
+    """Timeout of a wait."""
 
 
 @dataclass
 class Watch:
-    """What the tasks of the bolt do, seen from a thread of its own: by task, and the longest silence."""
+    """Progress of the bolt's tasks, observed by a thread: by task, and the longest silence."""
 
     board: mmap.mmap
     rows: dict[int, tuple[int, int, int]] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Watch:
     ended: bool = False
 
     def run(self) -> None:
-        """Look until ``ended``."""
+        """Observe until ``ended``."""
         newest = 0
         while not self.ended:
             for task in range(ROWS):
@@ -54,16 +54,16 @@ class Watch:
             time.sleep(LOOK_SECONDS)
 
     def keys(self) -> int:
-        """Of all tasks."""
+        """Return the number of keys of all tasks."""
         return sum(keys for _, _, keys in self.rows.values())
 
     def of(self, pid: int) -> int:
-        """The task of a process; 0 if there is none."""
+        """Return the task of a process; 0 if there is none."""
         return next((task for task, (owner, _, _) in self.rows.items() if owner == pid), 0)
 
 
 def recovery() -> Iterator[dict[str, Any]]:
-    """Both figures, of one topology."""
+    """Yield both figures of one topology."""
     cluster = Cluster()
     board_file = cluster.home / "board"
     board_file.write_bytes(bytes(ROW.size * ROWS))

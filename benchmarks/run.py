@@ -28,13 +28,16 @@ PACKAGES = ("heronry", "grpcio", "protobuf", "numpy", "msgspec", "mmh3", "uvloop
 
 
 class TuplesLost(Exception):
-    """The counts at the end do not agree with the source."""
+    """Mismatch between the counts at the end and the source."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What to run. ``rate``: tuples/s over all spouts, 0 for flat out; ``spouts``: 0 for as many as ``tasks``;
-    ``overrides``: topology.* and heron.* keys."""
+    """Case to run.
+
+    ``rate``: tuples/s over all spouts, 0 for full speed; ``spouts``: 0 for as many as ``tasks``; ``overrides``:
+    topology.* and heron.* keys.
+    """
 
     case: str
     acks: bool = False
@@ -49,7 +52,7 @@ class Options:
     spouts: int = 0
 
     def settings(self, family: str) -> dict[str, Any]:
-        """The overrides of one family of keys, ``topology.`` or ``heron.``."""
+        """Return the overrides of one family of keys, ``topology.`` or ``heron.``."""
         return {key: value for key, value in self.overrides.items() if key.startswith(family)}
 
 
@@ -81,9 +84,9 @@ def run_in_checkout(checkout: Path, options: Options) -> dict[str, Any]:
 
 
 def run(options: Options) -> dict[str, Any]:
-    """Run one case; the figures as a plain dictionary. Raises TuplesLost, CalledProcessError."""
+    """Run one case; return the figures as a plain dictionary. Raises TuplesLost, CalledProcessError."""
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the topology is killed when we are ended
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that SIGTERM kills the topology
     before = nanoseconds_per_step()
     cluster = Cluster()
     try:
@@ -111,7 +114,7 @@ def run(options: Options) -> dict[str, Any]:
 
 
 def prepared(cluster: Cluster, options: Options, board_file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """An empty board, and what the topology of the benchmarks is submitted with: its arguments, its configuration."""
+    """Create an empty board; return the arguments and the configuration of the benchmark topology."""
     board_file.write_bytes(bytes(ROW_BYTES * 4096))
     config = {
         "topology.reliability.mode": "ATLEAST_ONCE" if options.acks else "ATMOST_ONCE",
@@ -165,7 +168,7 @@ def _idle(cluster: Cluster, board: Board, options: Options) -> dict[str, Any]:
 
 
 def _machine_cpu() -> float:
-    """CPU seconds of everything on this machine."""
+    """Return the CPU seconds of all processes on this machine."""
     times = psutil.cpu_times()
     return float(times.user + times.system)
 

@@ -1,14 +1,16 @@
-"""Does it last? Topologies run for long while parts of them die, others come and go beside them and a tracker is asked.
+"""Soak test: long-running topologies with dying processes, short-lived neighbours, and queries to a tracker.
 
     .venv/bin/python -m benchmarks.soak --minutes 120        # make soak MINUTES=120
 
 Word count and RTAC with acks and a streamlet program run at a steady rate. Meanwhile one of their processes is killed
-now and then, a small topology is submitted and killed over and over, and the tracker's pages are asked. Memory,
-descriptors and threads of every process, the files of the home, the nodes of its state store and how long answers and
-tuples take are looked at every few seconds. A table says for each kind of process how fast they grow: the slope of a
-line through the last two thirds of each process's life, the median of those that lived long enough, and the same over
-the last third. It is written every five minutes, too (``--kept FOLDER`` says where; every look is there as a line of
-JSON). It records and judges nothing; what grows for ever shows as a slope that a longer run confirms.
+at intervals, a small topology is submitted and killed repeatedly, and the tracker's pages are queried. Every few
+seconds the test samples memory, descriptors and threads of every process, the files of the home, the nodes of its state
+store, and the times of answers and tuples.
+
+A table shows for each kind of process how fast these grow: the slope of a line through the last two thirds of each
+process's life, the median of those that lived long enough, and the same over the last third. It is also written every
+five minutes (to ``--kept FOLDER``, with every sample as a line of JSON). The test has no targets; unbounded growth
+shows as a slope that a longer run confirms.
 """
 
 from __future__ import annotations
@@ -39,10 +41,10 @@ from benchmarks.cluster import NAME, ROOT, Cluster, kind_of
 from benchmarks.run import Options, prepared
 
 LOOK_SECONDS = 5.0
-KILL_SECONDS = 30.0  # from one kill to the next
+KILL_SECONDS = 30.0  # between kills
 REPORT_SECONDS = 300.0
-ROUND_SECONDS = 11.0  # a guest comes in one and goes in the next, so that 200 come and go in 75 minutes
-LEAST_LIFE_SECONDS = 60.0  # a shorter life says nothing of growth
+ROUND_SECONDS = 11.0  # a guest is submitted in one and killed in the next, so that 200 are run in 75 minutes
+LEAST_LIFE_SECONDS = 60.0  # shorter lives do not show growth
 MORTAL = ("spout", "last", "distributor", "aggregator", "stream_manager", "metrics_manager", "topology_master")
 LONG_LIVED = (
     ("w", Options("wordcount", True, 2, 2, rate=2_000)),
@@ -56,13 +58,13 @@ PATHS = ("clusters", "topologies", "topologies/states", "prometheus/targets", "m
 
 @dataclass
 class Life:
-    """One process: what it was, and (seconds, resident bytes, descriptors, threads) at each look."""
+    """Process: its kind, and (seconds, resident bytes, descriptors, threads) of each sample."""
 
     kind: str
     looks: list[tuple[float, float, float, float]] = field(default_factory=list)
 
     def slope(self, column: int, after: float = 1 / 3) -> float | None:
-        """Growth per minute after a part of its life; None for a life too short."""
+        """Return the growth per minute after a part of its life; None for a life too short."""
         late = self.looks[int(len(self.looks) * after) :]
         if len(late) < 3 or late[-1][0] - late[0][0] < LEAST_LIFE_SECONDS / 3:
             return None
@@ -72,7 +74,7 @@ class Life:
 
 
 class Soak:
-    """The clusters, the tracker, and what was seen."""
+    """Clusters, tracker and samples."""
 
     def __init__(self, seed: int, pace: float, round_seconds: float, kept: Path) -> None:
         self.rng = random.Random(seed)
@@ -80,7 +82,7 @@ class Soak:
         self.round_seconds = round_seconds
         self.kept = kept
         self.lives: dict[int, Life] = {}
-        self.series: dict[str, list[tuple[float, float]]] = defaultdict(list)  # what is no process's: (seconds, value)
+        self.series: dict[str, list[tuple[float, float]]] = defaultdict(list)  # of no single process: (s, value)
         self.counts: dict[str, int] = defaultdict(int)
         self.began = time.monotonic()
         self.first = Cluster(suffix=LONG_LIVED[0][0])
@@ -91,14 +93,14 @@ class Soak:
         self.address = ""
 
     def start(self) -> None:
-        """Submit what lives long, start the tracker."""
+        """Submit the long-running topologies and start the tracker."""
         for cluster, (_, options) in zip(self.clusters, LONG_LIVED, strict=True):
             self.submit(cluster, options)
         program = Cluster(self.home, "s")
         self.clusters.append(program)
         arguments = [str(self.home / "program"), str(200 * self.pace)]
         program.heron("submit", "--name", program.name, "local", PROGRAM, "traffic", "--", *arguments)
-        self.log = (self.kept / "tracker.log").open("w+")  # a pipe that nobody reads would fill up and hold it
+        self.log = (self.kept / "tracker.log").open("w+")  # a pipe without a reader would fill up and block it
         self.tracker = subprocess.Popen(
             [sys.executable, "-m", "heron_cli", "tracker", "--port", "0"],
             cwd=ROOT, env=self.first.environment, stdout=self.log, stderr=subprocess.STDOUT,
@@ -110,11 +112,11 @@ class Soak:
         self.address = found.group()
 
     def note(self, name: str, value: float) -> None:
-        """One figure that is no process's, now."""
+        """Record one figure that is not of a process."""
         self.series[name].append((time.monotonic() - self.began, value))
 
     def submit(self, cluster: Cluster, options: Options) -> None:
-        """One topology of the benchmarks."""
+        """Submit one topology of the benchmarks."""
         board = self.home / f"board-{cluster.name}"
         arguments, _ = prepared(cluster, replace(options, rate=options.rate * self.pace), board)
         began = time.monotonic()
@@ -122,7 +124,7 @@ class Soak:
         self.note("submit, s", time.monotonic() - began)
 
     def run(self, seconds: float) -> None:
-        """Until the time is up: look, ask, kill, submit."""
+        """Sample, query, kill and submit until the time is up."""
         end, next_kill, next_report = self.began + seconds, self.began + KILL_SECONDS, self.began + REPORT_SECONDS
         next_round = self.began
         while (now := time.monotonic()) < end:
@@ -142,7 +144,7 @@ class Soak:
             self.host()
 
     def host(self) -> None:
-        """Submit the topology that comes and goes, or kill it."""
+        """Submit or kill the short-lived topology."""
         try:
             if self.guest is None:
                 self.guest = Cluster(self.home, "g")
@@ -157,7 +159,7 @@ class Soak:
             self.guest = None
 
     def look(self) -> None:
-        """At every process and file."""
+        """Sample every process and file."""
         now = time.monotonic() - self.began
         for process in psutil.process_iter(["pid", "cmdline"]):
             line = " ".join(process.info["cmdline"] or ())
@@ -188,7 +190,7 @@ class Soak:
             file.write(json.dumps({"seconds": now, "processes": seen}) + "\n")
 
     def ask(self) -> None:
-        """The tracker: all its pages once, and how long the tuples of the first topology take."""
+        """Query all pages of the tracker once, and the tuple latency of the first topology."""
         complete = (
             f"topologies/metrics?cluster=local&environ=default&topology={self.first.name}&component=spout"
             "&metricname=__complete-latency/default&interval=60"
@@ -207,7 +209,7 @@ class Soak:
                 self.counts[f"tracker: {getattr(error, 'code', type(error).__name__)}"] += 1
 
     def kill_one(self) -> None:
-        """A process of those that may die, by SIGKILL."""
+        """Kill one of the processes that may die (SIGKILL)."""
         mortal = [pid for pid, life in self.lives.items() if life.kind in MORTAL and psutil.pid_exists(pid)]
         pid = self.rng.choice(mortal)
         with contextlib.suppress(ProcessLookupError):
@@ -215,7 +217,7 @@ class Soak:
             self.counts[f"killed {self.lives[pid].kind}"] += 1
 
     def close(self) -> None:
-        """Kill everything, remove the home."""
+        """Kill everything and remove the home."""
         try:
             if self.tracker is not None:
                 self.tracker.terminate()
@@ -225,7 +227,7 @@ class Soak:
                 cluster.close()
 
     def report(self) -> str:
-        """The tables."""
+        """Return the tables."""
         minutes = (time.monotonic() - self.began) / 60
         lines = [
             f"{minutes:.0f} minutes",
@@ -262,14 +264,14 @@ class Soak:
 
 
 def _rows(state: Path, table: str) -> int:
-    """Rows of a table of the state store."""
+    """Return the number of rows of a table of the state store."""
     [database] = state.glob("*.db") if state.is_dir() else [state]
     with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=30)) as connection:
         return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
 
 def _size(path: Path) -> int | None:
-    """Bytes of a file; None for anything else, or one that has just gone."""
+    """Return the bytes of a file; None for anything else, or one that has just been removed."""
     try:
         return path.stat().st_size if path.is_file() else None
     except OSError:
@@ -290,7 +292,7 @@ def main() -> None:
     parser.add_argument("--round", type=float, default=ROUND_SECONDS, help="seconds between guests' submits and kills")
     parser.add_argument("--kept", type=Path, help="a folder for every look and the table so far")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all is taken down when we are ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that SIGTERM removes everything
     kept = options.kept or Path(tempfile.mkdtemp(prefix="heronry-soak-"))
     kept.mkdir(parents=True, exist_ok=True)
     print(f"kept in {kept}", flush=True)

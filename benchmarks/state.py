@@ -1,10 +1,10 @@
-"""What state costs: ``python -m benchmarks.state [--pairs 3] [--seconds 10]`` prints a line of JSON for each figure.
+"""Cost of state: ``python -m benchmarks.state [--pairs 3] [--seconds 10]`` prints a line of JSON for each figure.
 
-* cost: word count with checkpoints each 10 s beside the same at most once, in alternation: CPU per tuple, and the
-  quotient of the medians;
-* bubble: for how long spouts are silent at a checkpoint, at 2, 8 and 32 tasks, 1 000 tuples a second (16 spouts, which
-  are asked each millisecond, take half of two cores by that alone);
-* latency: RTAC at 10 000 tuples a second with a checkpoint each second beside the same at most once;
+* cost: word count with checkpoints every 10 s and at most once, in alternation: CPU per tuple, and the quotient of the
+  medians;
+* bubble: how long spouts are silent at a checkpoint, at 2, 8 and 32 tasks and 1 000 tuples per second (16 spouts,
+  polled every millisecond, already take half of two cores);
+* latency: RTAC at 10 000 tuples per second with a checkpoint every second, and at most once;
 * restore, update: ``recovery.py``.
 """
 
@@ -32,7 +32,7 @@ LOOK_SECONDS = 0.1
 
 
 def cost(pairs: int, seconds: float) -> dict[str, Any]:
-    """CPU per tuple in both modes."""
+    """Return CPU per tuple in both modes."""
     found: dict[str, list[float]] = {AT_MOST: [], EXACTLY: []}
     for _ in range(pairs):
         for mode, figures in found.items():
@@ -43,7 +43,7 @@ def cost(pairs: int, seconds: float) -> dict[str, Any]:
 
 
 def bubble(spouts: int, bolts: int, seconds: float) -> dict[str, Any]:
-    """Bubbles and durations of checkpoints at a quiet rate."""
+    """Return bubbles and durations of checkpoints at a low rate."""
     options = Options("wordcount", tasks=bolts, rate=1_000, overrides={MODE: EXACTLY, INTERVAL: 0.5}, spouts=spouts)
     cluster = Cluster()
     try:
@@ -61,7 +61,7 @@ def bubble(spouts: int, bolts: int, seconds: float) -> dict[str, Any]:
 
 
 def _checkpoints(cluster: Cluster, seconds: float) -> Iterator[CheckpointSummary]:
-    """The last complete checkpoint, again and again."""
+    """Yield the last complete checkpoint repeatedly."""
     store = open_address(local_store(cluster.home))
     store.open()
     try:
@@ -84,7 +84,10 @@ def _spread(values: list[float]) -> dict[str, float] | None:
 
 
 def latency(rate: float, seconds: float) -> dict[str, Any]:
-    """RTAC at a rate, at most once and with a checkpoint each second: end to end, tuples stamped when they are due."""
+    """Return end-to-end latencies of RTAC at a rate, at most once and with a checkpoint every second.
+
+    Tuples are stamped when they are due.
+    """
     found = {}
     for mode in (AT_MOST, EXACTLY):
         options = Options("rtac", rate=rate, seconds=seconds, overrides={MODE: mode, INTERVAL: 1.0})

@@ -1,8 +1,7 @@
-"""``python -m benchmarks.streamlets``: the Streamlet word count against the hand-written topology, CPU per word.
+"""Streamlet word count compared with the hand-written topology, in CPU per word (``python -m benchmarks.streamlets``).
 
-Both are the examples as they are shipped, over the same text, repeated; both are submitted paused, so that what is
-measured begins with the first line and ends when every count is on disk and equal to the truth. CPU is that of all
-processes of the topology.
+Both are the shipped examples over the same repeated text. Both are submitted paused, so that the measurement starts
+with the first line and ends when every count is on disk and correct. CPU is that of all processes of the topology.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ DEADLINE_SECONDS = 240.0
 
 
 class CountsDiffer(Exception):
-    """The result is not the truth."""
+    """Result with wrong counts."""
 
 
 def handwritten(folder: Path) -> Counter[str]:
-    """The counts the hand-written counters have written so far."""
+    """Return the counts that the hand-written counters have written so far."""
     found: Counter[str] = Counter()
     for file in folder.glob("counts-*.json"):
         found.update(json.loads(file.read_text()))
@@ -38,7 +37,7 @@ def handwritten(folder: Path) -> Counter[str]:
 
 
 def streamlet(folder: Path) -> Counter[str]:
-    """The counts of the Streamlet program, once it has said that they are final."""
+    """Return the counts of the Streamlet program once they are final."""
     return Counter(dict(latest(read(folder)))) if finished(folder) else Counter()
 
 
@@ -49,7 +48,7 @@ CASES: dict[str, tuple[str, str, Callable[[Path], Counter[str]]]] = {
 
 
 def run(case: str, rounds: int) -> dict[str, Any]:
-    """One run; its figures. Raises CountsDiffer."""
+    """Run one case; return its figures. Raises CountsDiffer."""
     file, identifier, counted = CASES[case]
     truth = Counter(re.findall(r"[a-z']+", TEXT.read_text().lower()))
     words = rounds * truth.total()
@@ -81,7 +80,7 @@ def run(case: str, rounds: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Both cases; the bar is that the program is not dearer per word."""
+    """Run both cases; the target is that the program is not more expensive per word."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.streamlets", description=__doc__)
     parser.add_argument("--rounds", type=int, default=20, help="how often the text is repeated")
     parser.add_argument("--only", choices=list(CASES))

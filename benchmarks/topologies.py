@@ -1,13 +1,13 @@
-"""The topologies of the benchmarks. Submitted as it is, so this file imports nothing of its folder.
+"""Topologies of the benchmarks. The file is submitted alone, so it imports nothing of its folder.
 
 Tasks and driver share a *board*: a file of counters, one row of eight 64-bit words per task, mapped by all of them.
-Spouts write how many tuples they have emitted and had acked, every 1 024 tuples; bolts write how many they have
-executed once the driver has set the stop word in row 0, on a tick. So the steady state pays nothing for being measured,
-and at the end the driver can compare every count exactly.
+Spouts write how many tuples they have emitted and had acked, every 1 024 tuples. Bolts write how many they have
+executed on a tick, once the driver has set the stop word in row 0. The measurement thus costs nothing in the steady
+state, and at the end the driver can compare every count exactly.
 
-Latencies: while the driver's measuring word is set, some tuples are *stamped* with the moment at which they were due
-(open loop) or emitted, on the clock that all processes of a machine share. A stamped word is one that the counter has
-never seen, so only its path for new words looks for stamps.
+Latencies: while the driver's measuring word is set, some tuples are *stamped* with the time at which they were due
+(open loop) or emitted, on the clock that all processes of a machine share. A stamped word is unknown to the counter, so
+only its path for new words looks for stamps.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LOOK_EACH_SECONDS = 0.001
 
 
 class Board:
-    """The shared counters; a task writes its own row only."""
+    """Shared counters; a task writes only its own row."""
 
     def __init__(self, path: str, task: int = 0) -> None:
         with open(path, "r+b") as file:
@@ -45,7 +45,7 @@ class Board:
         self._row = task * ROW_BYTES
 
     def put(self, word: int, value: int) -> None:
-        """Write one word of the own row."""
+        """Write one word of the task's row."""
         struct.pack_into("=Q", self._map, self._row + 8 * word, value)
 
     def get(self, task: int, word: int) -> int:
@@ -53,16 +53,16 @@ class Board:
         return int(struct.unpack_from("=Q", self._map, task * ROW_BYTES + 8 * word)[0])
 
     def stopping(self) -> bool:
-        """The driver wants no more tuples."""
+        """Return True if the driver wants no more tuples."""
         return self._map[8 * STOP] != 0
 
     def measuring(self) -> bool:
-        """The driver wants latencies."""
+        """Return True if the driver wants latencies."""
         return self._map[8 * MEASURE] != 0
 
 
 def save(folder: Path, name: str, values: array.array[float]) -> None:
-    """Write latencies (seconds) where the driver looks for them, whole or not at all."""
+    """Write latencies (seconds) atomically to the driver's folder."""
     half = folder / f".{name}"
     with half.open("wb") as file:
         values.tofile(file)
@@ -70,7 +70,7 @@ def save(folder: Path, name: str, values: array.array[float]) -> None:
 
 
 def some_words() -> list[str]:
-    """A fixed random walk over the dictionary of 175 000 words."""
+    """Return a fixed random walk over the dictionary of 175 000 words."""
     rng = random.Random(1)
     words: set[str] = set()
     while len(words) < WORDS:
@@ -80,7 +80,7 @@ def some_words() -> list[str]:
 
 
 def unlearn(component: Any, config: dict[str, Any], context: Any) -> None:
-    """Take one lesson away, if the benchmark is about what it is worth."""
+    """Disable one optimisation, if the benchmark measures its effect."""
     if config.get("user.without"):
         spec = importlib.util.spec_from_file_location("without", config["user.without.file"])
         assert spec is not None
@@ -91,7 +91,7 @@ def unlearn(component: Any, config: dict[str, Any], context: Any) -> None:
 
 
 class LoadSpout(Spout):
-    """Emits as fast as it may, or at a rate (open loop: tuple k is due at k/rate, however late it is emitted)."""
+    """Spout at full speed, or at a rate (open loop: tuple k is due at k/rate, however late it is emitted)."""
 
     outputs = ["word"]
 
@@ -106,7 +106,7 @@ class LoadSpout(Spout):
         self.size = config["user.size"]
         self.number = self.acked = self.failed = 0
         few = self.rate or self.size >= LARGE_BYTES
-        self.skip = (SAMPLE_EVERY_OF_FEW if few else SAMPLE_EVERY) - 1  # bits a stamped number has not
+        self.skip = (SAMPLE_EVERY_OF_FEW if few else SAMPLE_EVERY) - 1  # bits that a stamped number does not have
         self.stamps: dict[int, float] = {}
         self.late = array.array("d")
         self.start = self.look_at = 0.0
@@ -116,15 +116,15 @@ class LoadSpout(Spout):
         unlearn(self, config, context)
 
     def make_rows(self, config: dict[str, Any]) -> list[tuple[Any, ...]]:
-        """What is emitted, over and over."""
+        """Return the rows to emit repeatedly."""
         return [(word,) for word in some_words()]
 
     def stamped(self, due: float) -> tuple[Any, ...]:
-        """A row that says when it was due."""
+        """Return a row with the time at which it was due."""
         return (f"@{due:.6f} ".ljust(self.size, "x"),)
 
     def next_tuple(self) -> None:
-        """One tuple."""
+        """Emit one tuple."""
         number = self.number
         row = self.rows[number & PICKS - 1]
         if not number & self.skip:
@@ -138,7 +138,7 @@ class LoadSpout(Spout):
             self.emit(row)
 
     def next_due(self) -> None:
-        """All tuples that are due, looked for once a millisecond: a source that spins would be measured itself."""
+        """Emit all due tuples, checked once per millisecond, since a busy loop would distort the measurement."""
         now = time.perf_counter()
         if now < self.look_at:
             return
@@ -158,7 +158,7 @@ class LoadSpout(Spout):
                 self.emit(row)
 
     def stamp(self, number: int, due: float, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The row to emit in place of ``row``, if latencies are wanted."""
+        """Return the row to emit in place of ``row``, if latencies are wanted."""
         if not self.measuring:
             return row
         if self.tracked:
@@ -166,7 +166,7 @@ class LoadSpout(Spout):
         return self.stamped(due)
 
     def ack(self, tup_id: int) -> None:
-        """Count; take the latency of what was stamped."""
+        """Count the ack, and take the latency of a stamped tuple."""
         self.acked += 1
         if not tup_id & self.skip:
             due = self.stamps.pop(tup_id, None)
@@ -174,11 +174,11 @@ class LoadSpout(Spout):
                 self.late.append(time.perf_counter() - due)
 
     def fail(self, tup_id: int) -> None:
-        """A benchmark in which something fails is not valid."""
+        """Record a fail, which invalidates the benchmark."""
         self.failed += 1
 
     def report(self) -> bool:
-        """Write the board; True when there is nothing more to emit."""
+        """Write the board; return True when there is nothing more to emit."""
         board = self.board
         board.put(EMITTED, self.number)
         board.put(ACKED, self.acked)
@@ -194,52 +194,52 @@ class LoadSpout(Spout):
 
 
 class PayloadSpout(LoadSpout):
-    """One string of a given size."""
+    """Spout of strings of a given size."""
 
     def make_rows(self, config: dict[str, Any]) -> list[tuple[Any, ...]]:
-        """Different contents, so that nothing can be shared."""
+        """Return different contents, so that nothing can be shared."""
         size = config["user.size"]
         kinds = [(f"{k:08d}".rjust(size, "x")[-size:],) for k in range(64)]
         return [kinds[k & 63] for k in range(PICKS)]
 
 
 class EventSpout(LoadSpout):
-    """RTAC's events."""
+    """Spout of RTAC's events."""
 
     outputs = ["user", "number", "kind"]
 
     def make_rows(self, config: dict[str, Any]) -> list[tuple[Any, ...]]:
-        """A user, a number, a kind."""
+        """Return rows of a user, a number, a kind."""
         return [(word, number, "click") for number, word in enumerate(some_words())]
 
     def stamped(self, due: float) -> tuple[Any, ...]:
-        """Event numbers are never negative; the stamp in microseconds is."""
+        """Return a negative event number as the stamp in microseconds; ordinary ones are never negative."""
         return ("stamp", -int(due * 1e6), "click")
 
 
 class IdleSpout(Spout):
-    """Has nothing to emit."""
+    """Spout without tuples."""
 
     outputs = ["word"]
 
     def next_tuple(self) -> None:
-        """Nothing."""
+        """Emit nothing."""
 
 
 class IdleBolt(Bolt):
-    """Gets nothing; not even ticks, which would be work."""
+    """Bolt without input, and without ticks, which would be work."""
 
     def process(self, tup: Any) -> None:
-        """Nothing."""
+        """Ignore the tuple."""
 
 
 class Counting:
-    """What counting bolts share: tell the board on a tick, once the driver has asked for it."""
+    """Mixin of counting bolts that writes the board on a tick, once the driver has asked for it."""
 
     count: int
 
     def open_board(self, config: dict[str, Any], context: Any) -> None:
-        """Find the own row."""
+        """Find the task's row."""
         self.task = context.get_task_id()
         self.board = Board(config["user.board"], self.task)
         self.folder = Path(config["user.folder"])
@@ -249,14 +249,14 @@ class Counting:
         unlearn(self, config, context)
 
     def process_tick(self, tup: Any) -> None:
-        """How many, if it matters now."""
+        """Write the count if the driver wants it."""
         if self.board.stopping():
             if self.late:
                 save(self.folder, f"latency-{self.task}", self.late)
             self.board.put(EXECUTED, self.total())
 
     def new_word(self, word: str) -> None:
-        """A word that was never counted: take its stamp, or begin to count it."""
+        """Handle a new word: take its stamp, or start to count it."""
         if word[0] == "@":
             self.late.append(time.perf_counter() - float(word[1:].split(" ", 1)[0]))
             self.executed += 1
@@ -264,21 +264,21 @@ class Counting:
             self.counts[word] = 1
 
     def total(self) -> int:
-        """Tuples executed."""
+        """Return the number of tuples executed."""
         return self.executed
 
 
 class CountBolt(Counting, Bolt):
-    """Counts words one by one and acks by hand."""
+    """Bolt that counts words one by one and acks explicitly."""
 
     config = {"topology.tick.tuple.freq.ms": 250}
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """An empty map."""
+        """Start with an empty map."""
         self.open_board(config, context)
 
     def process(self, tup: Any) -> None:
-        """One word."""
+        """Count one word."""
         word = tup.values[0]
         try:
             self.counts[word] += 1
@@ -287,21 +287,21 @@ class CountBolt(Counting, Bolt):
         self.ack(tup)
 
     def total(self) -> int:
-        """The sum over all words, and the stamps."""
+        """Return the sum over all words, and the stamps."""
         return sum(self.counts.values()) + self.executed
 
 
 class BatchCountBolt(Counting, BatchBolt):
-    """Counts words a batch at a time."""
+    """Bolt that counts words a batch at a time."""
 
     config = {"topology.tick.tuple.freq.ms": 250}
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """An empty map."""
+        """Start with an empty map."""
         self.open_board(config, context)
 
     def process_batch(self, tuples: Any) -> None:
-        """One column."""
+        """Count one column."""
         counts = self.counts
         for word in tuples.column(0):
             try:
@@ -310,22 +310,22 @@ class BatchCountBolt(Counting, BatchBolt):
                 self.new_word(word)
 
     def total(self) -> int:
-        """The sum over all words, and the stamps."""
+        """Return the sum over all words, and the stamps."""
         return sum(self.counts.values()) + self.executed
 
 
 class DistributorBolt(Counting, Bolt):
-    """RTAC: passes user and number on."""
+    """RTAC bolt that passes user and number on."""
 
     outputs = ["user", "number"]
     config = {"topology.tick.tuple.freq.ms": 250}
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Nothing to keep."""
+        """Open the board."""
         self.open_board(config, context)
 
     def process(self, tup: Any) -> None:
-        """One event."""
+        """Pass one event on."""
         self.executed += 1
         user, number, _ = tup.values
         self.emit((user, number), anchors=tup)
@@ -333,19 +333,19 @@ class DistributorBolt(Counting, Bolt):
 
 
 class UserCountBolt(Counting, Bolt):
-    """RTAC: who was seen when; once a second it tells the aggregator."""
+    """RTAC bolt that records when users were seen, and reports to the aggregator once a second."""
 
     outputs = ["events", "users"]
     config = {"topology.tick.tuple.freq.ms": 250}
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """No users yet."""
+        """Start without users."""
         self.open_board(config, context)
         self.users: dict[str, int] = {}
         self.ticks = 0
 
     def process(self, tup: Any) -> None:
-        """One activity."""
+        """Record one activity."""
         self.executed += 1
         user, number = tup.values
         if number < 0:
@@ -354,7 +354,7 @@ class UserCountBolt(Counting, Bolt):
         self.ack(tup)
 
     def process_tick(self, tup: Any) -> None:
-        """The board four times a second, the aggregator once."""
+        """Write the board four times a second, and report to the aggregator once."""
         Counting.process_tick(self, tup)
         self.ticks += 1
         if not self.ticks % 4:
@@ -362,20 +362,20 @@ class UserCountBolt(Counting, Bolt):
 
 
 class AggregatorBolt(Bolt):
-    """RTAC: the newest numbers of each counter."""
+    """RTAC bolt that keeps the newest numbers of each counter."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Nothing yet."""
+        """Start without numbers."""
         self.by_task: dict[int, int] = {}
 
     def process(self, tup: Any) -> None:
-        """One report."""
+        """Store one report."""
         self.by_task[tup.task] = tup.values[1]
         self.ack(tup)
 
 
 def build(name: str, case: str, tasks: int, bolt: str, branches: int, spouts: int, config: Any) -> TopologyBuilder:
-    """The topology of one case; ``branches`` is the number of bolts of a fan-out, ``spouts`` that of spouts' tasks."""
+    """Return the topology of one case; ``branches``: bolts of a fan-out, ``spouts``: spout tasks."""
     builder = TopologyBuilder(name)
     builder.set_config(config)
     counter = BatchCountBolt if bolt == "batch" else IdleBolt if case == "idle" else CountBolt

@@ -1,9 +1,10 @@
-"""A merged view of ten million keys: milliseconds of a point query, a range, a page, a series and the top of it.
+"""Query times of a merged view of ten million keys: a point query, a range, a page, a series and the top.
 
     python -m benchmarks.views [--keys 10000000] [--online 100000] [--files 8] [--json FILE]
 
-The batch is laid out as Spark writes it: keys spread over files by their hash, each file sorted and cut into small row
-groups. Behind T are two buckets of an online layer in which so many keys were counted again. Answers are checked.
+The batch has the layout of Spark: keys spread over files by their hash, each file sorted and split into small row
+groups. After T there are two buckets of an online layer in which ``--online`` keys were counted again. Answers are
+checked.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from heronry.pipeline.rows import schema
 from heronry.pipeline.views import BATCH, MANIFEST, ONLINE, Description, View, describe_view, open_view
 
 HOUR = 3_600_000
-ROW_GROUP = 12_500  # as Spark makes them of 512 KiB
+ROW_GROUP = 12_500  # as Spark writes them at 512 KiB
 ONLINE_TASKS = 4
 REPEATS = 50
 
@@ -40,12 +41,12 @@ def key_of(number: int) -> str:
 
 
 def value_of(number: int) -> int:
-    """What the batch has of a key: 0 to 65 535, so that few keys share the top."""
+    """Return the batch value of a key: 0 to 65 535, so that few keys share the top."""
     return number * 7919 % 65_536
 
 
 def generate(folder: Path, keys: int, online: int, files: int) -> None:
-    """Write the view: an hour of the batch, and two behind it in which the first ``online`` keys have 1 each."""
+    """Write the view: an hour of the batch, and two later hours with a count of 1 for the first ``online`` keys."""
     describe_view(folder, Description("users", "p", "s", HOUR, "count"))
     version = folder / BATCH / "000001"
     (version / "rows").mkdir(parents=True)
@@ -74,7 +75,7 @@ def generate(folder: Path, keys: int, online: int, files: int) -> None:
 
 
 def measured(ask: Callable[[int], Any], repeats: int = REPEATS) -> dict[str, float]:
-    """Milliseconds: of the first question, and of the others the median and the greatest."""
+    """Return the milliseconds of the first query, and the median and maximum of the others."""
     took = []
     for number in range(repeats + 1):
         began = time.perf_counter()
@@ -85,7 +86,7 @@ def measured(ask: Callable[[int], Any], repeats: int = REPEATS) -> dict[str, flo
 
 
 def questions(folder: Path, keys: int, online: int) -> Iterator[tuple[str, dict[str, float]]]:
-    """Each kind of question, asked as the tracker asks it: the view is opened anew each time."""
+    """Yield each kind of query as the tracker runs it: the view is opened each time."""
     spread = np.random.default_rng(1).integers(0, keys, REPEATS + 1).tolist()
 
     def view() -> View:
@@ -122,7 +123,7 @@ def questions(folder: Path, keys: int, online: int) -> Iterator[tuple[str, dict[
 
 
 def main() -> None:
-    """Generate, ask, print."""
+    """Generate the view, query it, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keys", type=int, default=10_000_000)
     parser.add_argument("--online", type=int, default=100_000, help="keys that the online layer has, in two buckets")

@@ -42,7 +42,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests run in random order; those that share real processes keep the order of their module among each other."""
+    """Run tests in random order; tests that share real processes keep the order of their module among each other."""
     places: dict[Path, list[int]] = {}
     for place, item in enumerate(items):
         if "integration" in item.path.parts:
@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print the totals of what tests counted with ``record_property``."""
+    """Print the totals of the values that tests recorded with ``record_property``."""
     tried: Counter[str] = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:

@@ -41,14 +41,14 @@ STOPPING_SECONDS = 90.0  # for a stopped group to end its servers
 
 @dataclass(frozen=True)
 class Need:
-    """Prerequisite of a group: a script of ``deploy/`` that installs it, and the cure where the script fails."""
+    """Prerequisite of a group: a script of ``deploy/`` that installs it, and a remedy if the script fails."""
 
     script: str
     cure: str
     arguments: tuple[str, ...] = (VENV,)
 
     def install(self) -> bool:
-        """Run the script, which changes nothing where all is there. False if it failed; it has said why."""
+        """Run the idempotent script; return False if it failed and has printed the reason."""
         return subprocess.run([ROOT / "deploy" / self.script, *self.arguments], cwd=ROOT, check=False).returncode == 0
 
 
@@ -298,7 +298,7 @@ def _succeeds(*command: str) -> bool:
 
 
 def protobuf_code_is_fresh() -> bool:
-    """True if the generated code equals what the compiler makes of the .proto files now (``make protos``)."""
+    """Return True if the generated code equals what the compiler makes of the .proto files now (``make protos``)."""
     generated = ROOT / "heron_runtime" / "wire" / "generated"
     with tempfile.TemporaryDirectory() as folder:
         compiled = _succeeds(sys.executable, "protos/generate.py", folder)
@@ -310,7 +310,7 @@ def protobuf_code_is_fresh() -> bool:
 
 
 def _unversioned(path: Path) -> list[str]:
-    """The lines of generated code without those that name the compiler's version."""
+    """Return the lines of generated code without those that name the compiler's version."""
     if not path.exists():
         return []
     versioned = ("# Protobuf Python Version", "_runtime_version", "runtime_version", "    _runtime_version")
@@ -350,7 +350,7 @@ def record(results: Iterable[Result]) -> None:
 
 
 def changed_files(commit: str) -> list[str] | None:
-    """Files that differ from ``commit``, committed or not; None if this clone does not have that commit."""
+    """Return the files that differ from ``commit``, committed or not; None if this clone does not have the commit."""
     known = subprocess.run(
         ["git", "cat-file", "-e", f"{commit}^{{commit}}"], cwd=ROOT, stderr=subprocess.DEVNULL, check=False
     )

@@ -1,1 +1,1 @@
-"""The same five programs on Heronry's three engines, and by hand: ``python -m benchmarks.engines``."""
+"""Benchmark of five programs on Heronry's three engines and by hand: ``python -m benchmarks.engines``."""

@@ -1,8 +1,9 @@
-"""``python -m benchmarks.engines``: five programs on Heronry's three engines beside PySpark by hand, DuckDB and polars.
+"""Five programs on Heronry's three engines, beside hand-written PySpark, DuckDB and polars.
 
-Every figure is that of a whole command, as a person types it: start, reading, result in files. Seconds pass; CPU
-seconds are those of the command and all its descendants (online: of the topology's processes and of the commands that
-submit and kill it). All results of a program must be the same rows, or the run fails. Ways run one after another.
+``python -m benchmarks.engines``. Every figure is that of a whole command, as a user types it: start, reading, result in
+files. Seconds are elapsed time; CPU seconds are those of the command and all its descendants (online: of the topology's
+processes and of the commands that submit and kill it). All results of a program must be the same rows, or the run
+fails. The commands run one after another.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ PROGRAMS = "benchmarks/engines/programs.py"
 HERE = ROOT / "benchmarks" / "engines"
 LIMIT_SECONDS = 900.0
 CORES = "2"
-#: Way → by hand, what it is held against.
+#:  Engine to the hand-written program that it is compared with.
 RIVALS = {"batch": "PySpark", "streaming": "PySpark streaming"}
 BARS = {"batch": 1.15, "streaming": 1.20}
 
@@ -40,7 +41,7 @@ Cost = tuple[float, float]  # seconds, CPU seconds
 
 
 def by_command(command: list[str], **variables: str) -> Cost:
-    """What a whole command takes. Raises PeerFailed."""
+    """Return the cost of a whole command. Raises PeerFailed."""
     began = time.monotonic()
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=said, env={**os.environ, **variables})
@@ -52,7 +53,7 @@ def by_command(command: list[str], **variables: str) -> Cost:
 
 
 def online(case: str, data: Path, work: Path) -> Cost:
-    """From the submit until every result is on disk. Raises PeerFailed."""
+    """Return the cost from the submit until every result is on disk. Raises PeerFailed."""
     cluster, began, before = Cluster(), time.monotonic(), _children()
     try:
         cluster.heron("submit", "local", "--name", cluster.name, PROGRAMS, case, "--", str(data), str(work))
@@ -67,13 +68,13 @@ def online(case: str, data: Path, work: Path) -> Cost:
 
 
 def _children() -> float:
-    """CPU seconds of the commands that have ended."""
+    """Return the CPU seconds of the commands that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def on_spark(mode: str) -> Callable[[str, Path, Path], Cost]:
-    """A batch or micro-batches, as ``heron submit spark`` runs them."""
+    """Return a batch or micro-batch run, as ``heron submit spark`` runs it."""
 
     def run(case: str, data: Path, work: Path) -> Cost:
         more = ("--mode", "streaming", "--checkpoint", str(work.with_name("checkpoint"))) if mode == "streaming" else ()
@@ -88,7 +89,7 @@ def on_spark(mode: str) -> Callable[[str, Path, Path], Cost]:
 
 
 def by_hand(mode: str, name: Callable[[str], str] = str) -> Callable[[str, Path, Path], Cost]:
-    """The same in PySpark."""
+    """Return the same in hand-written PySpark."""
 
     def run(case: str, data: Path, work: Path) -> Cost:
         arguments = (name(case), mode, str(data), str(work / "output"))
@@ -98,7 +99,7 @@ def by_hand(mode: str, name: Callable[[str], str] = str) -> Callable[[str, Path,
 
 
 def other(peer: str) -> Callable[[str, Path, Path], Cost]:
-    """An engine of one machine, in an environment of its own. Raises NotInstalled, PeerFailed."""
+    """Return a run of a single-machine engine in a separate environment. Raises NotInstalled, PeerFailed."""
 
     def run(case: str, data: Path, work: Path) -> Cost:
         work.mkdir()
@@ -118,14 +119,14 @@ WAYS: dict[str, Callable[[str, Path, Path], Cost]] = {
     "DuckDB": other("duckdb"),
     "polars": other("polars"),
 }
-#: These must not fail; of another that does it is told, and the rest goes on.
+#:  These must not fail; a failure of another engine is reported, and the rest continues.
 OURS = ("online", "batch", "streaming")
-#: What a way does not have, and why: streams of Spark know no rank; only words are cut by Python elsewhere.
+#:  Missing programs by engine: streaming Spark has no rank; only Heronry and PySpark split words in Python.
 ABSENT = {("topk", "PySpark streaming"), *((case, "PySpark, no Python") for case in ROWS if case != "words")}
 
 
 def measure(case: str, ways: list[str], data: Path, rounds: int) -> dict[str, dict[str, Any]]:
-    """The medians of each way. Raises Differs if results are not the same rows, PeerFailed if one of ours fails."""
+    """Return the medians of each engine. Raises Differs for different rows, PeerFailed if Heronry fails."""
     costs: dict[str, list[Cost]] = {way: [] for way in ways if (case, way) not in ABSENT}
     answers: dict[tuple[int, int], list[str]] = {}
     for _ in range(rounds):
@@ -148,13 +149,13 @@ def measure(case: str, ways: list[str], data: Path, rounds: int) -> dict[str, di
 
 
 def bars(found: dict[str, dict[str, Any]]) -> dict[str, float]:
-    """CPU seconds of our batch and streaming beside those by hand."""
+    """Return the CPU seconds of our batch and streaming relative to those by hand."""
     return {way: found[way]["cpu_s"] / found[rival]["cpu_s"]
             for way, rival in RIVALS.items() if way in found and rival in found}  # fmt: skip
 
 
 def main() -> int:
-    """Print a row for each program; 1 if results differ or a way fails, never for being slow."""
+    """Print a row for each program; return 1 if results differ or a run fails, never for being slow."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engines", description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=1)

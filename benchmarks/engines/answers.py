@@ -1,10 +1,10 @@
-"""What a result says, whatever wrote it: how many rows, and a number that other rows would not have."""
+"""Digest of a result, independent of the engine: the number of rows, and a hash of them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-#: Program → what its rows are, as SQL over the columns below. Ours has whole records on both sides of a join.
+#:  Program to its rows, as SQL over the columns below. Heronry has whole records on both sides of a join.
 ROWS = {
     "words": "key, value",
     "windows": "key, start, value",
@@ -17,11 +17,11 @@ TYPES_OF_VALUES = {"topk": "bigint[]"}
 
 
 class Differs(Exception):
-    """Two ways to compute one program have different results."""
+    """Different results of one program."""
 
 
 def answer(case: str, place: Path) -> tuple[int, int]:
-    """Rows and their digest, of a file of JSON lines or of a folder of such files. Raises FileNotFoundError."""
+    """Return the number of rows and their digest, of a file of JSON lines or a folder. Raises FileNotFoundError."""
     import duckdb
 
     files = [place] if place.is_file() else [f for f in place.rglob("*.json") if not f.name.startswith((".", "_"))]

@@ -1,8 +1,8 @@
-"""The programs by hand in PySpark, as a batch and by micro-batches: ``by_hand.py CASE batch|streaming DATA OUTPUT``.
+"""Hand-written PySpark programs, as batch and micro-batches: ``by_hand.py CASE batch|streaming DATA OUTPUT``.
 
-The best idiom of each: built-in functions wherever there are any, so that no Python sees a record but where words are
-cut, which is Python's part in our program, too (``cut``; ``cut in SQL`` is the other way). By micro-batches every
-result is kept whole (``complete``), or appended where Spark can only append; both end with what is there.
+Each uses the best idiom: built-in functions wherever available, so that Python handles records only to split words, as
+in Heronry's program (``cut``; ``cut in SQL`` is the alternative). With micro-batches, results are complete
+(``complete``), or appended where Spark can only append. Both end once all input is read.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from pyspark.sql import functions as sql
 
 from benchmarks.handwritten_spark import counted_by_python
 
-#: On the heap, where Spark keeps state by default, five million clicks do not fit.
+#:  On the heap, where Spark keeps state by default, five million clicks do not fit.
 ROCKS_DB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 EVENTS = "time long, user string, page string, cents long"
 Read = Callable[[str], DataFrame]
 
 
 def words(read: Read) -> DataFrame:
-    """Words cut and counted by Python in each task, counts added by SQL."""
+    """Return word counts: words split and counted by Python in each task, counts added by SQL."""
     counted = counted_by_python(read("text"))
     return counted.groupBy(sql.col("word").alias("key")).agg(sql.sum("n").alias("value"))
 
 
 def words_in_sql(read: Read) -> DataFrame:
-    """The same, cut by SQL."""
+    """Return word counts with words split by SQL."""
     cut = read("text").select(sql.explode(sql.split(sql.trim("value"), r"\s+")).alias("word"))
     return cut.where(sql.length("word") > 1).groupBy(sql.lower("word").alias("key")).agg(sql.count("*").alias("value"))
 
 
 def windows(read: Read) -> DataFrame:
-    """Sums of ten minutes."""
+    """Return sums of ten minutes."""
     summed = timed(read("views")).groupBy(sql.window("at", "10 minutes"), "page").agg(sql.sum("cents").alias("value"))
     return summed.select(sql.col("page").alias("key"), began("window"), "value")
 
 
 def join(read: Read) -> DataFrame:
-    """Equal user and half hour; a stream needs the window as a column with a watermark on each side."""
+    """Join by user and half hour; a stream needs the window as a column with a watermark on each side."""
     sides = [timed(read(name)).withColumn("half", sql.window("at", "30 minutes")) for name in ("clicks", "purchases")]
     clicks = sides[0].select("user", "half", sql.col("time").alias("clicked"))
     bought = sides[1].select("user", "half", sql.col("time").alias("bought"))
@@ -50,14 +50,14 @@ def join(read: Read) -> DataFrame:
 
 
 def sessions(read: Read) -> DataFrame:
-    """Spark's own session windows, which a gap of just ten minutes does not end, either."""
+    """Return Spark's own session windows, which a gap of exactly ten minutes does not end either."""
     gap = sql.session_window("at", "10 minutes")
     counted = timed(read("views")).groupBy(gap, "user").agg(sql.count("*").alias("value"))
     return counted.select(sql.col("user").alias("key"), began("session_window"), "value")
 
 
 def topk(read: Read) -> DataFrame:
-    """Ranked within each page. Not for streams, which know no rank."""
+    """Return the top rows of each page. Not for streams, which do not support rank."""
     ranked = read("views").withColumn(
         "rank", sql.row_number().over(Window.partitionBy("page").orderBy(sql.desc("cents")))
     )
@@ -76,18 +76,18 @@ CASES = {
 
 
 def timed(rows: DataFrame) -> DataFrame:
-    """With the event time as Spark wants it, and a watermark where rows stream."""
+    """Add the event time as Spark needs it, and a watermark if rows stream."""
     at = rows.withColumn("at", sql.timestamp_millis("time"))
     return at.withWatermark("at", "1 day") if rows.isStreaming else at
 
 
 def began(window: str) -> Any:
-    """The begin of a window in milliseconds."""
+    """Return the start of a window in milliseconds."""
     return sql.unix_millis(sql.col(f"{window}.start")).alias("start")
 
 
 def batch(spark: SparkSession, case: str, data: str, output: str) -> None:
-    """Once over everything."""
+    """Process all input once."""
 
     def read(name: str) -> DataFrame:
         return spark.read.text(f"{data}/{name}") if name == "text" else spark.read.parquet(f"{data}/{name}")
@@ -96,7 +96,7 @@ def batch(spark: SparkSession, case: str, data: str, output: str) -> None:
 
 
 def streaming(spark: SparkSession, case: str, data: str, output: str) -> None:
-    """By micro-batches until what is there has been read."""
+    """Process micro-batches until all input is read."""
 
     def read(name: str) -> DataFrame:
         reader = spark.readStream
@@ -113,7 +113,7 @@ def streaming(spark: SparkSession, case: str, data: str, output: str) -> None:
 
 
 def main() -> None:
-    """One case."""
+    """Run one case."""
     case, mode, data, output = sys.argv[1:5]
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {"spark.ui.enabled": "false", "spark.sql.session.timeZone": "UTC", "spark.log.level": "ERROR",

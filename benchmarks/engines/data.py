@@ -1,7 +1,7 @@
-"""What the programs read: a text, and tables of views, clicks and purchases, the same for the same number of records.
+"""Input of the programs: a text, and tables of views, clicks and purchases, determined by the number of records.
 
-A day of events, in order of time, in four Parquet files a table. Users come back in sessions of a few views; pages and
-prices are drawn at random. Times are milliseconds since 1970.
+A day of events, in order of time, in four Parquet files per table. Users return in sessions of a few views; pages and
+prices are random. Times are milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ VIEWS_A_USER = 50
 
 
 def prepare(folder: Path, records: int) -> None:
-    """``folder`` gets ``text``, ``views``, ``clicks`` and ``purchases``: so many words, and as many views; half as many
-    clicks, a tenth as many purchases. Leaves what is there already."""
+    """Write ``text``, ``views``, ``clicks`` and ``purchases`` to ``folder``, unless they exist.
+
+    The text has ``records`` words, with as many views, half as many clicks, and a tenth as many purchases.
+    """
     done = folder / "ready"
     if done.exists() and done.read_text() == str(records):
         return

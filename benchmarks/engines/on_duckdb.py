@@ -1,4 +1,4 @@
-"""The programs in DuckDB: ``python on_duckdb.py CASE DATA OUTPUT`` writes one file of JSON lines. Two threads."""
+"""Programs in DuckDB with two threads: ``python on_duckdb.py CASE DATA OUTPUT`` writes one file of JSON lines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CASES = {
 
 
 def main() -> None:
-    """One case."""
+    """Run one case."""
     case, data, output = sys.argv[1:4]
     duckdb.execute("set threads = 2")
     duckdb.execute(f"copy ({CASES[case].format(data=data)}) to '{output}' (format json)")

@@ -1,1 +1,1 @@
-"""The same workloads on other engines: ``make bench-peers``."""
+"""Benchmarks of the same workloads on other engines: ``make bench-peers``."""

@@ -1,6 +1,7 @@
-"""``make bench-peers``: each peer's program and ours in alternation; medians and ratios.
+"""Comparison with other engines (``make bench-peers``): runs in alternation, with medians and ratios.
 
-The ratio is the peer's CPU per tuple divided by ours in the same case, both divided by the calibration around each run.
+The ratio is the peer's CPU per tuple divided by Heronry's in the same case, both divided by the calibration around each
+run.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from benchmarks.run import Options, TuplesLost, run
 
 @dataclass(frozen=True)
 class Row:
-    """A peer's program beside our case. ``arguments`` go to its Python; ``tuples`` are per source."""
+    """Peer's program and the corresponding case. ``arguments`` go to its Python; ``tuples`` are per source."""
 
     name: str
     peer: str
@@ -55,7 +56,7 @@ ROWS = (
 
 
 def compare(row: Row, runs: int, seconds: float) -> dict[str, Any]:
-    """Both in alternation. Raises NotInstalled, PeerFailed, TuplesLost."""
+    """Run both in alternation. Raises NotInstalled, PeerFailed, TuplesLost."""
     python = python_of(PEERS[row.peer])
     theirs: list[dict[str, Any]] = []
     ours: list[dict[str, Any]] = []
@@ -87,7 +88,7 @@ def _calibrated(results: list[dict[str, Any]]) -> float:
 
 
 def line(found: dict[str, Any]) -> str:
-    """One row of the table."""
+    """Return one row of the table."""
     rate = f"{found['tuples_per_second']:,.0f}" if found["tuples_per_second"] else ""
     cells = (
         found["name"], rate, found["theirs"], found["theirs_calibrated"], f"{found['ours_tuples_per_second']:,.0f}",
@@ -97,7 +98,7 @@ def line(found: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """Compare with every peer; print the table, and who could not be measured and why."""
+    """Compare with every peer; print the table, and the peers that could not be measured with the reason."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6, help="our measured window")

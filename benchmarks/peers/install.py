@@ -1,4 +1,4 @@
-"""A virtual environment for each peer, in a cache folder, made once. What cannot be installed is said, not hidden."""
+"""Virtual environment for each peer, created once in a cache folder; installation errors are reported."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ INSTALL_SECONDS = 900
 
 
 class NotInstalled(Exception):
-    """Why a peer cannot be measured here."""
+    """Reason for which a peer cannot be measured here."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """An engine: what pip installs, and the module that must be there then. Nothing to install: our own Python."""
+    """Engine: packages for pip, and a module that must then be importable. Without packages, this Python is used."""
 
     name: str
     requirements: tuple[str, ...] = ()
@@ -40,12 +40,12 @@ PEERS = {
 
 
 def cache_folder() -> Path:
-    """Where the environments lie."""
+    """Return the folder of the environments."""
     return Path(platformdirs.user_cache_dir("heronry")) / "bench-peers"
 
 
 def python_of(peer: Peer) -> Path:
-    """The interpreter that has the peer, installing it first if need be. Raises NotInstalled with the reason."""
+    """Return the interpreter with the peer, installing it if necessary. Raises NotInstalled with the reason."""
     if not peer.requirements:
         return Path(sys.executable)
     home = cache_folder() / peer.name

@@ -1,6 +1,6 @@
-"""Runs one peer's program and measures it: CPU of the program and all its descendants over the steady part of the run.
+"""Measurement of one peer's program: CPU of the program and all its descendants over the steady part of the run.
 
-The program notes its progress (``programs/peer_load.py``); the steady part lies between 30 % and 95 % of all tuples, so
+The program records its progress (``programs/peer_load.py``). The steady part is between 30 % and 95 % of all tuples, so
 start, warm-up of a JVM and the end do not count. A program that measures itself prints a JSON object instead.
 """
 
@@ -29,11 +29,11 @@ Curve = list[tuple[float, float]]
 
 
 class PeerFailed(Exception):
-    """The program ended badly, or was not through in time."""
+    """Failure or timeout of the program."""
 
 
 def measure(command: list[str], tuples: int, parallel: int, limit_seconds: float, **variables: str) -> dict[str, Any]:
-    """Run it; its figures. Raises PeerFailed."""
+    """Run the program; return its figures. Raises PeerFailed."""
     folder = Path(tempfile.mkdtemp(prefix="heronry-peer-"))
     environment = {
         **os.environ, "PEER_FOLDER": str(folder), "PEER_TUPLES": str(tuples), "PEER_PARALLEL": str(parallel),
@@ -58,8 +58,10 @@ def measure(command: list[str], tuples: int, parallel: int, limit_seconds: float
 
 
 def watch(process: subprocess.Popen[bytes], deadline: float) -> Curve:
-    """CPU seconds of the program and its descendants over time, until it ends; those that have ended keep what they had
-    used. Raises PeerFailed at the deadline, and ends them all."""
+    """Return the CPU seconds of the program and its descendants over time, including ended ones.
+
+    Raises PeerFailed at the deadline, and ends all processes.
+    """
     root, used, curve = psutil.Process(process.pid), dict[int, float](), Curve()
     while process.poll() is None:
         family = _family(root)
@@ -90,7 +92,7 @@ def _family(root: psutil.Process) -> list[psutil.Process]:
 
 
 def _progress(folder: Path) -> Curve:
-    """Tuples counted by all workers together over time."""
+    """Return the tuples counted by all workers together over time."""
     notes: list[tuple[float, float]] = []
     for file in folder.glob("progress.*"):
         last = 0.0

@@ -1,4 +1,4 @@
-"""One NATS server, one Mosquitto and brokers of Kafka for the run; a home of its own for topologies."""
+"""Fixtures of one NATS server, one Mosquitto and a Kafka mock for the run, and of a home for topologies."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from tests.support.servers.nats import NatsServer
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[NatsServer]:
-    """A test that kills it starts it again."""
+    """Yield the server; a test that kills it restarts it."""
     with running_server(NatsServer) as made:
         yield made
 
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Mosquitto]:
-    """A test that stops it starts it again."""
+    """Yield the broker; a test that stops it restarts it."""
     with running_server(Mosquitto) as made:
         yield made
 
 
 @pytest.fixture(scope="session")
 def brokers() -> Iterator[KafkaMock]:
-    """A test that stops them lets them go on."""
+    """Yield the brokers; a test that stops them resumes them."""
     with kafka_mock() as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def heron(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeronCommand]:
-    """One home for the tests of a file; nothing of any topology may be left at the end."""
+    """Yield a command whose home the tests of a file share; no topology process may be left at the end."""
     with heron_command(tmp_path_factory.mktemp("home")) as made:
         yield made

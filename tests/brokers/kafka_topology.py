@@ -1,4 +1,4 @@
-"""Messages of a Kafka topic into another, exactly once.
+"""Topology that copies messages of a Kafka topic to another, exactly once.
 
 heron submit local kafka_topology.py Messages -- SERVERS FROM TO SPOOL
 """
@@ -13,7 +13,7 @@ from heronry.connect.kafka_source import KafkaTopics
 
 
 class Messages(Topology):
-    """messages -> topic."""
+    """Topology messages -> topic."""
 
     _servers, _from, _to, _spool = sys.argv[1:]
     _brokers = {"user.kafka.servers": _servers}

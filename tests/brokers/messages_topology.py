@@ -1,4 +1,4 @@
-"""Messages of two streams into a third one, exactly once, and of a topic, at least once.
+"""Topology that copies messages of two streams (exactly once) and an MQTT topic (at least once) to a third stream.
 
 heron submit local messages_topology.py Messages -- URL PASSWORD_FILE FROM,FROM SUBJECT SPOOL MQTT_URL TOPIC
 """
@@ -14,7 +14,7 @@ from heronry.connect.nats_source import NatsStream
 
 
 class Messages(Topology):
-    """messages, readings -> stream."""
+    """Topology messages, readings -> stream."""
 
     _url, _password_file, _from, _to, _spool, _mqtt, _topic = sys.argv[1:]
     _server = {"user.nats.url": _url, "user.nats.password.file": _password_file}

@@ -1,4 +1,4 @@
-"""Messages of Kafka and JetStream as sources of programs: engines agree, ranges are read whole and no further."""
+"""Kafka and JetStream as sources of programs: engines agree, and ranges are read completely and not exceeded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def headers(number: int) -> dict[str, str]:
 
 @pytest.fixture
 def topic(brokers: KafkaMock) -> str:
-    """Sixty messages in three of four partitions."""
+    """Return a topic of sixty messages in three of four partitions."""
     name = f"served{next(_numbers)}"
     for number in range(60):
         brokers.add(name, b"1", partition=number % 3, headers=headers(number))
@@ -41,7 +41,7 @@ def of_kafka(brokers: KafkaMock, topic: str, **more: Any) -> ServerSource:
 
 @pytest.fixture
 def stream(server: NatsServer) -> str:
-    """Thirty messages."""
+    """Return a stream of thirty messages."""
     name = f"served{next(_numbers)}"
     server.make(name)
     for number in range(30):
@@ -59,7 +59,7 @@ def numbers(source: ServerSource, ranges: Any) -> list[int]:
 
 
 def behind(source: ServerSource, ranges: Any) -> int:
-    """How many rows there are behind ranges."""
+    """Return the number of rows after the ranges."""
     with closing(source.open("test")) as reader:
         found = [reader.bounds(wanted.split, json.loads(json.dumps(wanted.end))) for wanted in ranges]
         return sum(len(rows) for wanted in found if wanted for rows in rows_of(reader, wanted))
@@ -79,7 +79,7 @@ def test_engines_agree_on_nats(server: NatsServer, stream: str, tmp_path: Path) 
     assert differences(expected, online(source, tmp_path, kills=1)) == {}
 
 
-def test_a_range_of_kafka_is_read_whole_and_no_further(brokers: KafkaMock, topic: str) -> None:
+def test_kafka_range_is_read_exactly(brokers: KafkaMock, topic: str) -> None:
     source = of_kafka(brokers, topic)
     ranges = ranges_of(source, "test")
     assert len(ranges) == 3
@@ -90,7 +90,7 @@ def test_a_range_of_kafka_is_read_whole_and_no_further(brokers: KafkaMock, topic
         list(pieces_of(source, [ranges[0]._replace(begin=50, end=60)], "test"))
 
 
-def test_a_range_of_nats_is_read_whole_and_no_further(server: NatsServer, stream: str) -> None:
+def test_nats_range_is_read_exactly(server: NatsServer, stream: str) -> None:
     source = of_nats(server, stream)
     (wanted,) = ranges_of(source, "test")
     server.add(stream, b"later", headers={"word": "x", "n": "100"})
@@ -108,7 +108,7 @@ def test_a_range_of_nats_is_read_whole_and_no_further(server: NatsServer, stream
         numbers(of_nats(server, stream, removed="skip"), [wanted])
 
 
-def test_what_is_not_there_is_an_error(server: NatsServer) -> None:
+def test_missing_topic_or_stream_is_an_error(server: NatsServer) -> None:
     with pytest.raises(ConnectError, match="looking at stream 'absent'"):
         ranges_of(of_nats(server, "absent"), "test")
     with pytest.raises(ConnectError, match=r"Kafka at 127.0.0.1:1 cannot be reached"):
@@ -117,7 +117,7 @@ def test_what_is_not_there_is_an_error(server: NatsServer) -> None:
     assert "'from' is for spouts" in said
 
 
-def test_programs_send_messages_once_whatever_dies(brokers: KafkaMock, server: NatsServer, tmp_path: Path) -> None:
+def test_programs_send_messages_once_across_faults(brokers: KafkaMock, server: NatsServer, tmp_path: Path) -> None:
     topic, stream = f"into{next(_numbers)}", f"into{next(_numbers)}"
     brokers.make(topic)
     server.make(stream)

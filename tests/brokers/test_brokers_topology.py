@@ -1,5 +1,7 @@
-"""A topology reads real streams and a topic and writes another stream while its tasks, and the server, are killed: each
-message of a stream is there once, each of the topic at least once."""
+"""A topology between real streams whose tasks and server are killed: each stream message is written once.
+
+Each message of the MQTT topic is written at least once.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ MESSAGES = 500
 COMPONENTS = ("messages", "readings", "written")
 
 
-def test_each_message_is_written_once_whoever_is_killed(
+def test_each_message_is_written_once_after_kills(
     server: NatsServer, broker: Mosquitto, heron: HeronCommand, tmp_path: Path
 ) -> None:
     name, given, published = unique("Messages"), list[tuple[str, str]](), set[str]()

@@ -1,4 +1,4 @@
-"""The source and sink of Kafka against brokers that speak its protocol: positions, losses, batches, refusals."""
+"""Kafka source and sink against brokers that speak its protocol: positions, losses, batches, invalid settings."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ PARTITIONS = 4
 
 @pytest.fixture
 def topic(brokers: KafkaMock) -> str:
-    """One for each test."""
+    """Return a topic for the test."""
     name = f"topic{next(_numbers)}"
     brokers.make(name)
     return name
 
 
 class Read(Recorded, KafkaTopics):  # type: ignore[misc]
-    """The source, with what the engine gives a spout."""
+    """Kafka source with the interface that the engine gives a spout."""
 
 
 @contextlib.contextmanager
@@ -48,7 +48,7 @@ def source_of(brokers: KafkaMock, topic: str, keyed: dict[str, Any], *fields: st
 
 
 def read(brokers: KafkaMock, topic: str, keyed: dict[str, Any], *fields: str, **more: Any) -> list[list[Any]]:
-    """What a source that begins at a position finds up to the end."""
+    """Return the rows from the restored position to the end."""
     ends = dict.fromkeys((f"{topic}/{n}" for n in range(PARTITIONS)), 0)
     for message in brokers.messages(topic):
         ends[f"{topic}/{message.partition()}"] = message.offset() + 1
@@ -70,7 +70,7 @@ def written(brokers: KafkaMock, topic: str) -> list[int]:
     return sorted(json.loads(message.value())["n"] for message in brokers.messages(topic))
 
 
-def test_a_source_goes_on_from_its_position(brokers: KafkaMock, topic: str) -> None:
+def test_source_continues_from_its_position(brokers: KafkaMock, topic: str) -> None:
     keyed: dict[str, Any] = {}
     assert read(brokers, topic, keyed) == [], "nothing yet"
     assert keyed == {f"{topic}/{n}": 0 for n in range(PARTITIONS)}
@@ -85,13 +85,11 @@ def test_a_source_goes_on_from_its_position(brokers: KafkaMock, topic: str) -> N
     ((value, time_ms),) = read(brokers, topic, keyed, "value", "time_ms")
     assert value == "more"
     assert time_ms > 1_700_000_000_000
-    keyed[f"{topic}/2"] = 23  # a restore takes it back
+    keyed[f"{topic}/2"] = 23  # as after a restore
     assert read(brokers, topic, keyed) == [["23"], ["24"], ["more"]]
 
 
-def test_a_range_behind_the_end_of_a_topic_made_again_begins_at_its_first_message(
-    brokers: KafkaMock, topic: str
-) -> None:
+def test_range_beyond_the_end_of_a_recreated_topic_starts_at_its_first_message(brokers: KafkaMock, topic: str) -> None:
     brokers.add(topic, *(b"%d" % n for n in range(10)))
     split, fields = f"{topic}/0", ("value",)
     with closing(KafkaTopics.reader(brokers.config(topics=[topic]), fields, "r")) as reader:
@@ -108,7 +106,7 @@ def test_a_range_behind_the_end_of_a_topic_made_again_begins_at_its_first_messag
         assert reader.bounds(f"{topic}/1", 50) == Range(f"{topic}/1", 0, 0), "so that the next range begins at 0"
 
 
-def test_a_source_that_begins_with_what_is_new_keeps_that_place(brokers: KafkaMock, topic: str) -> None:
+def test_source_from_newest_keeps_its_start_position(brokers: KafkaMock, topic: str) -> None:
     brokers.add(topic, b"old")
     keyed: dict[str, Any] = {}
     assert read(brokers, topic, keyed, **{"from": "newest"}) == []
@@ -124,7 +122,7 @@ def test_messages_removed_before_they_were_read_are_named(
     brokers.add(topic, b"read")
     assert read(brokers, topic, keyed) == [["read"]]
     if how == "removed":
-        brokers.add(topic, *(bytes(500_000) for _ in range(14)))  # more than is kept
+        brokers.add(topic, *(bytes(500_000) for _ in range(14)))  # more than the retention limit
         said = r"messages of .*/0, from offset 1 on, were removed before they were read"
     else:
         keyed[f"{topic}/0"] = 7
@@ -139,20 +137,18 @@ def test_messages_removed_before_they_were_read_are_named(
     assert read(brokers, topic, keyed) == [], "and then nothing is missing"
 
 
-def test_messages_are_there_with_their_checkpoint_once_whoever_commits_how_often(
-    brokers: KafkaMock, topic: str, tmp_path: Path
-) -> None:
+def test_messages_appear_once_after_repeated_commits(brokers: KafkaMock, topic: str, tmp_path: Path) -> None:
     sink = sink_to(brokers, topic, tmp_path, key="n")
     assert sink.prepare(checkpoint(1)) is None
     for n in range(5):
         sink.process(row(n=n))
     token = sink.prepare(checkpoint(2))
     assert token is not None
-    brokers.add(topic, b'{"n": 77}', partition=0)  # somebody else's, in between
+    brokers.add(topic, b'{"n": 77}', partition=0)  # from another producer, in between
     sink.process(row(n=9))
     later = sink.prepare(checkpoint(3))
     assert later is not None
-    sink.process(row(n=10))  # and it dies
+    sink.process(row(n=10))  # the process dies
     sink.close()
     hidden = tmp_path / f".Topology.sink-{topic}-{token}.jsonl"
     batch = hidden.read_bytes()
@@ -165,7 +161,7 @@ def test_messages_are_there_with_their_checkpoint_once_whoever_commits_how_often
         assert [p.name for p in tmp_path.iterdir() if "claim" in p.name] == []
         other.commit(2, token)
         assert written(brokers, topic) == [0, 1, 2, 3, 4, 77], "it is done"
-        hidden.write_bytes(batch)  # as if it had died before it could say so
+        hidden.write_bytes(batch)  # as if it had died before the removal
         os.close(os.open(tmp_path / f".Topology.sink-{topic}-claim-{token}", os.O_CREAT))
         other.commit(2, token)
         assert written(brokers, topic) == [0, 1, 2, 3, 4, 77], "it has looked"
@@ -175,8 +171,8 @@ def test_messages_are_there_with_their_checkpoint_once_whoever_commits_how_often
         assert other.prepared() == []
 
 
-def test_who_dies_amid_a_batch_leaves_the_rest_to_the_next(brokers: KafkaMock, topic: str, tmp_path: Path) -> None:
-    """Real brokers give all or nothing; these show that what is there is found, message by message."""
+def test_next_task_completes_a_partly_written_batch(brokers: KafkaMock, topic: str, tmp_path: Path) -> None:
+    """Real brokers write a batch atomically; these show that existing messages are recognised one by one."""
     sink = sink_to(brokers, topic, tmp_path)
     for n in range(5):
         sink.process(row(n=n))
@@ -191,7 +187,7 @@ def test_who_dies_amid_a_batch_leaves_the_rest_to_the_next(brokers: KafkaMock, t
         assert written(brokers, topic) == [0, 1, 2, 3, 4]
 
 
-def test_who_was_stopped_before_it_began_finds_no_batch(brokers: KafkaMock, topic: str, tmp_path: Path) -> None:
+def test_task_stopped_before_its_commit_finds_no_batch(brokers: KafkaMock, topic: str, tmp_path: Path) -> None:
     sink = sink_to(brokers, topic, tmp_path)
     sink.process(row(n=1))
     token = sink.prepare(checkpoint(1))
@@ -211,7 +207,7 @@ def test_who_was_stopped_before_it_began_finds_no_batch(brokers: KafkaMock, topi
     assert written(brokers, topic) == [1]
 
 
-def test_brokers_that_do_not_answer_are_waited_for_and_named(brokers: KafkaMock, topic: str, tmp_path: Path) -> None:
+def test_unreachable_brokers_are_retried_and_named(brokers: KafkaMock, topic: str, tmp_path: Path) -> None:
     sink = sink_to(brokers, topic, tmp_path, **{"timeout.secs": 1.0, "attempts": 1})
     sink.process(row(n=1))
     token = sink.prepare(checkpoint(1))
@@ -234,7 +230,7 @@ def test_brokers_that_do_not_answer_are_waited_for_and_named(brokers: KafkaMock,
     assert written(brokers, topic) == [1]
 
 
-def test_what_was_lost_before_its_commit_is_an_error(brokers: KafkaMock, topic: str, tmp_path: Path) -> None:
+def test_batch_lost_before_its_commit_is_an_error(brokers: KafkaMock, topic: str, tmp_path: Path) -> None:
     sink = sink_to(brokers, topic, tmp_path)
     sink.process(row(n=1))
     token = sink.prepare(checkpoint(1))
@@ -245,7 +241,7 @@ def test_what_was_lost_before_its_commit_is_an_error(brokers: KafkaMock, topic: 
     sink.close()
 
 
-def test_what_is_wrong_is_said(brokers: KafkaMock, topic: str, tmp_path: Path) -> None:
+def test_invalid_settings_are_reported(brokers: KafkaMock, topic: str, tmp_path: Path) -> None:
     def said(component: type, **config: Any) -> str:
         return "; ".join(component.config_problems({f"user.kafka.{k}": v for k, v in config.items()}))
 

@@ -1,5 +1,7 @@
-"""A topology reads a topic and writes another while its tasks are killed and the brokers stop: each message is there
-once, and messages of a key are together and in order."""
+"""A topology between Kafka topics whose tasks are killed while the brokers stop: each message is written once.
+
+Messages of a key stay together and in order.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,7 @@ COMPONENTS = ("messages", "written")
 AWAY_SECS = 5.0
 
 
-def test_each_message_is_written_once_whoever_is_killed(
-    brokers: KafkaMock, heron: HeronCommand, tmp_path: Path
-) -> None:
+def test_each_message_is_written_once_after_kills(brokers: KafkaMock, heron: HeronCommand, tmp_path: Path) -> None:
     name, given = unique("Messages"), dict[str, list[int]]()
     for topic in ("from", "to"):
         brokers.make(topic)

@@ -1,4 +1,4 @@
-"""The source of MQTT against a real broker: what is acknowledged when, what comes again, refusals."""
+"""MQTT source against a real broker: acknowledgements, redelivery, invalid settings."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ WAIT_SECS = 60.0
 
 @pytest.fixture
 def topic() -> str:
-    """A name for each test."""
+    """Return a topic for the test."""
     return f"topic{next(_numbers)}"
 
 
 class Read(MqttTopics):
-    """The source, with what the engine gives a spout."""
+    """MQTT source with the interface that the engine gives a spout."""
 
     def __init__(self) -> None:
         self.found: list[Any] = []
@@ -41,7 +41,7 @@ class Read(MqttTopics):
         self.emit_many([values], [tup_id])
 
     def until(self, number: int) -> list[Any]:
-        """Read until so many have come."""
+        """Read until this many messages have arrived."""
         deadline = time.monotonic() + WAIT_SECS
         while len(self.found) < number:
             assert time.monotonic() < deadline, f"{len(self.found)} of {number} messages came"
@@ -50,7 +50,7 @@ class Read(MqttTopics):
         return self.found
 
     def settle(self) -> None:
-        """The broker has taken what it was told so far: it answers something that came behind that."""
+        """Wait until the broker has processed all acknowledgements: it answers a later request."""
         self._ready.clear()
         self._client.subscribe([(topic, 1) for topic in self._topics])
         assert self._ready.wait(WAIT_SECS)
@@ -70,7 +70,7 @@ def source(broker: Mosquitto, topic: str, mode: str = Config.ATLEAST_ONCE, *fiel
 
 
 def comes(broker: Mosquitto, topic: str, mode: str, last: str) -> list[Any]:
-    """What a new life of the source gets, up to a message that is published now."""
+    """Return what a new life of the source gets, up to a message that is published now."""
     with source(broker, topic, mode) as again:
         broker.publish(topic, last.encode())
         deadline = time.monotonic() + WAIT_SECS
@@ -81,7 +81,7 @@ def comes(broker: Mosquitto, topic: str, mode: str, last: str) -> list[Any]:
         return again.found
 
 
-def test_what_is_acked_does_not_come_again_and_all_else_does(broker: Mosquitto, topic: str) -> None:
+def test_acked_messages_are_not_redelivered_and_others_are(broker: Mosquitto, topic: str) -> None:
     mode = Config.ATLEAST_ONCE
     with source(broker, topic, mode) as first:
         broker.publish(topic, *(b"m%d" % n for n in range(10)))
@@ -94,7 +94,7 @@ def test_what_is_acked_does_not_come_again_and_all_else_does(broker: Mosquitto, 
     assert comes(broker, topic, mode, "last") == [*(f"m{n}" for n in range(4, 10)), "meanwhile", "last"]
 
 
-def test_checkpoints_acknowledge_what_came_before_them(broker: Mosquitto, topic: str) -> None:
+def test_checkpoints_acknowledge_earlier_messages(broker: Mosquitto, topic: str) -> None:
     mode = Config.EFFECTIVELY_ONCE
     with source(broker, topic, mode) as first:
         broker.publish(topic, b"a", b"b")
@@ -110,14 +110,14 @@ def test_checkpoints_acknowledge_what_came_before_them(broker: Mosquitto, topic:
     assert comes(broker, topic, mode, "last") == ["d", "last"]
 
 
-def test_without_a_promise_they_are_acknowledged_at_once(broker: Mosquitto, topic: str) -> None:
+def test_at_most_once_acknowledges_immediately(broker: Mosquitto, topic: str) -> None:
     with source(broker, topic, Config.ATMOST_ONCE) as first:
         broker.publish(topic, b"a", b"b")
         first.until(2)
     assert comes(broker, topic, Config.ATMOST_ONCE, "last") == ["last"]
 
 
-def test_a_broker_that_comes_back_does_not_count_twice(broker: Mosquitto, topic: str) -> None:
+def test_broker_restart_does_not_duplicate_messages(broker: Mosquitto, topic: str) -> None:
     with source(broker, topic) as first:
         broker.publish(topic, b"a", b"b")
         first.until(2)
@@ -127,7 +127,7 @@ def test_a_broker_that_comes_back_does_not_count_twice(broker: Mosquitto, topic:
         assert first.until(3) == ["a", "b", "c"], "the first two are sent again, and are known"
 
 
-def test_fields(broker: Mosquitto, topic: str) -> None:
+def test_fields_of_messages(broker: Mosquitto, topic: str) -> None:
     broker.publish(f"{topic}/x", b"\xff", retain=True)
     with source(broker, f"{topic}/#", Config.ATLEAST_ONCE, "data", "topic", "retained") as first:
         rows: list[Any] = []
@@ -141,7 +141,7 @@ def test_fields(broker: Mosquitto, topic: str) -> None:
     assert rows == [[b"\xff", f"{topic}/x", True], ["text", f"{topic}/é", False]]
 
 
-def test_what_is_wrong_is_said(broker: Mosquitto, topic: str) -> None:
+def test_invalid_settings_are_reported(broker: Mosquitto, topic: str) -> None:
     def said(**config: Any) -> str:
         return "; ".join(MqttTopics.config_problems({f"user.mqtt.{k}": v for k, v in config.items()}))
 

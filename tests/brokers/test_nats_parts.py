@@ -1,4 +1,4 @@
-"""The source and sink of JetStream against a real server: two phases, losses, values, refusals."""
+"""JetStream source and sink against a real server: two phases, losses, values, invalid settings."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ PROBE = 77
 
 @pytest.fixture
 def stream(server: NatsServer) -> str:
-    """One for each test."""
+    """Return a stream for the test."""
     name = f"stream{next(_numbers)}"
     server.make(name)
     return name
 
 
 class Read(Recorded, NatsStream):  # type: ignore[misc]
-    """The source, with what the engine gives a spout."""
+    """JetStream source with the interface that the engine gives a spout."""
 
 
 def read(server: NatsServer, stream: str, keyed: dict[str, Any], *fields: str, **more: Any) -> list[list[Any]]:
-    """What a source that begins at a position finds up to the end."""
+    """Return the rows from the restored position to the end."""
     place = TaskPlace(component="source", source=fields or ("data",))
     spout = made(Read(keyed), server.config(streams=[stream], **{"poll.secs": 1e-9, **more}), place)
     try:
@@ -61,10 +61,10 @@ def written(server: NatsServer, stream: str) -> list[int]:
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["within the window", "long after"])
-def test_messages_are_there_with_their_checkpoint_once_whoever_commits_how_often(
+def test_messages_appear_once_after_repeated_commits(
     server: NatsServer, tmp_path: Path, late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``late``: the server has forgotten the numbers of the first commit, which came half of the way."""
+    """``late``: the server has forgotten the ids of the first commit, which was interrupted."""
     monkeypatch.setattr(nats_sink, "TOGETHER", 2)
     monkeypatch.setattr(nats_sink, "LEAST_WINDOW_SECS", 0.1)
     stream = f"window{next(_numbers)}"
@@ -78,7 +78,7 @@ def test_messages_are_there_with_their_checkpoint_once_whoever_commits_how_often
     sink.process(row(n=9))
     later = sink.prepare(checkpoint(3))
     assert later is not None
-    sink.process(row(n=10))  # and it dies
+    sink.process(row(n=10))  # the process dies
     sink.close()
     with contextlib.closing(sink_to(server, stream, tmp_path, task=2)) as other:
         assert (written(server, stream), sorted(other.prepared())) == ([], [token, later])
@@ -89,7 +89,7 @@ def test_messages_are_there_with_their_checkpoint_once_whoever_commits_how_often
         if late:
             server.ask(lambda js: forgotten(js, stream))
             server.ask(lambda js: js.delete_msg(stream, 2))
-        hidden.write_bytes(batch)  # as if it had died before it could say that it was done
+        hidden.write_bytes(batch)  # as if it had died before it recorded the commit
         if late:
             os.utime(hidden, (0, 0))
         other.commit(2, token)
@@ -102,7 +102,7 @@ def test_messages_are_there_with_their_checkpoint_once_whoever_commits_how_often
 
 
 async def forgotten(js: Any, stream: str) -> None:
-    """The server takes a number for the second time, so it has forgotten those before it."""
+    """Return True if the server accepts an id again, so that it has forgotten earlier ones."""
     for tried in range(600):
         body = json.dumps({"n": PROBE}).encode()
         if not (await js.publish(f"{stream}.x", body, headers={"Nats-Msg-Id": "probe"})).duplicate and tried:
@@ -111,7 +111,7 @@ async def forgotten(js: Any, stream: str) -> None:
     raise TimeoutError("it remembers numbers for ever")
 
 
-def test_what_was_lost_before_its_commit_is_an_error(server: NatsServer, stream: str, tmp_path: Path) -> None:
+def test_batch_lost_before_its_commit_is_an_error(server: NatsServer, stream: str, tmp_path: Path) -> None:
     sink = sink_to(server, stream, tmp_path)
     sink.process(row(n=1))
     token = sink.prepare(checkpoint(1))
@@ -122,13 +122,13 @@ def test_what_was_lost_before_its_commit_is_an_error(server: NatsServer, stream:
     sink.close()
 
 
-def test_a_source_goes_on_from_its_position(server: NatsServer, stream: str) -> None:
+def test_source_continues_from_its_position(server: NatsServer, stream: str) -> None:
     keyed: dict[str, Any] = {}
     assert read(server, stream, keyed) == [], "nothing yet"
     server.add(stream, *(b"%d" % n for n in range(25)), headers={"kind": "é"})
     found = read(server, stream, keyed, "sequence", "subject", "stream", "data", "kind", "absent", rows=7)
     assert found == [[n + 1, f"{stream}.x", stream, str(n), "é", None] for n in range(25)]
-    server.ask(lambda js: js.purge_stream(stream))  # they were read
+    server.ask(lambda js: js.purge_stream(stream))  # all have been read
     server.add(stream, b"\xff")
     ((data, time_ms),) = read(server, stream, keyed, "data", "time_ms")
     assert data == b"\xff", "what is no text comes as bytes"
@@ -142,7 +142,7 @@ def test_messages_removed_before_they_were_read_are_named(
 ) -> None:
     keyed: dict[str, Any] = {}
     server.add(stream, b"before")
-    server.ask(lambda js: js.purge_stream(stream))  # nobody's loss: it was gone when the source began
+    server.ask(lambda js: js.purge_stream(stream))  # not a loss: removed before the source started
     server.add(stream, b"read")
     assert read(server, stream, keyed) == [["read"]]
     server.add(stream, *(b"w%d" % n for n in range(4)))
@@ -164,7 +164,7 @@ def test_messages_removed_before_they_were_read_are_named(
     assert read(server, stream, keyed) == [], "and then nothing is missing"
 
 
-def test_what_is_wrong_is_said(server: NatsServer, stream: str, tmp_path: Path) -> None:
+def test_invalid_settings_are_reported(server: NatsServer, stream: str, tmp_path: Path) -> None:
     def said(component: type, **config: Any) -> str:
         return "; ".join(component.config_problems({f"user.nats.{k}": v for k, v in config.items()}))
 

@@ -1,6 +1,6 @@
-"""The web page in a real headless Chromium: every view, without a console error, and what clicks do.
+"""The web page in headless Chromium: every view renders without a console error, and links work.
 
-The screenshots of the documentation are made here: with HERONRY_SCREENSHOTS=1 they go to docs/images.
+With HERONRY_SCREENSHOTS=1, the screenshots of the documentation are written to docs/images.
 """
 
 from __future__ import annotations
@@ -105,14 +105,14 @@ def opened_browser() -> Iterator[Any]:
 
 @pytest.fixture
 def browser(opened_browser: Any) -> Iterator[Any]:
-    """A browser whose console has stayed empty when the test ends."""
+    """Yield a browser; its console must be empty when the test ends."""
     opened_browser.get_log("browser")
     yield opened_browser
     assert opened_browser.get_log("browser") == []
 
 
 def shows(browser: Any, selector: str, text: str = "") -> Any:
-    """Wait for an element that holds the text; returns it."""
+    """Wait for an element that contains the text; return it."""
 
     def find() -> Any:
         found = browser.execute_script(
@@ -125,7 +125,7 @@ def shows(browser: Any, selector: str, text: str = "") -> Any:
 
 
 def taken(browser: Any, selector: str, text: str) -> tuple[str, str]:
-    """Text and HTML, at one moment, of an element that holds the text: the page draws itself anew meanwhile."""
+    """Return text and HTML of an element that contains the text, read in one step between two renderings."""
     shows(browser, selector, text)
     found: list[str] = browser.execute_script(
         "const e = [...document.querySelectorAll(arguments[0])].find(e => e.textContent.includes(arguments[1]));"
@@ -136,7 +136,7 @@ def taken(browser: Any, selector: str, text: str) -> tuple[str, str]:
 
 
 def click(browser: Any, selector: str, text: str = "") -> None:
-    """Click what is there at that moment: the page draws itself anew every few seconds."""
+    """Click the current element: the page renders again every few seconds."""
     done = wait_until(lambda: _try(lambda: (shows(browser, selector, text).click(), True)[1]))
     assert done
 
@@ -157,7 +157,7 @@ def screenshot(browser: Any, name: str) -> None:
     assert file.stat().st_size > 10_000
 
 
-def test_the_list(browser: Any, rest: TrackerProcess) -> None:
+def test_list_shows_topologies(browser: Any, rest: TrackerProcess) -> None:
     browser.get(rest.url + "/")
     row, drawn = taken(browser, "#topologies tbody tr", "WordCount")
     for text in ("running", "local/ada/default", "11", "ms", "/s"):
@@ -172,8 +172,8 @@ def test_the_list(browser: Any, rest: TrackerProcess) -> None:
     shows(browser, "th[aria-sort=ascending]", "Tasks")
 
 
-def test_a_tracker_that_cannot_be_reached_is_not_an_empty_list(opened_browser: Any, rest: TrackerProcess) -> None:
-    """The page has come, and the requests for its contents fail."""
+def test_unreachable_tracker_is_not_shown_as_an_empty_list(opened_browser: Any, rest: TrackerProcess) -> None:
+    """The page has loaded, and the requests for its contents fail."""
     opened_browser.execute_cdp_cmd("Network.enable", {})
     opened_browser.execute_cdp_cmd("Network.setBlockedURLs", {"urls": ["*/api/v1/topologies*"]})
     try:
@@ -185,7 +185,7 @@ def test_a_tracker_that_cannot_be_reached_is_not_an_empty_list(opened_browser: A
     shows(opened_browser, "#topologies tbody tr", "WordCount")
 
 
-def test_streaming_runs_are_shown_while_they_live(browser: Any, rest: TrackerProcess, store: Any) -> None:
+def test_streaming_runs_are_shown_while_they_run(browser: Any, rest: TrackerProcess, store: Any) -> None:
     about = {"file": EVIL, "master": "local[2]", "checkpoint": "/c", "output": "/o", "every_seconds": 1.0}
     with claimed("words", store.folder / "pipeline" / "runs", **about, ui="http://127.0.0.1:4040") as claim:
         claim.tell(
@@ -202,7 +202,7 @@ def test_streaming_runs_are_shown_while_they_live(browser: Any, rest: TrackerPro
     assert not browser.find_element(By.ID, "streaming").is_displayed()
 
 
-def test_what_has_ended_is_listed_with_its_history(browser: Any, rest: TrackerProcess, store: Any) -> None:
+def test_ended_topologies_are_listed_with_their_history(browser: Any, rest: TrackerProcess, store: Any) -> None:
     pytest.importorskip("duckdb", reason="needs pip install 'heronry[history]'")
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -251,7 +251,7 @@ def test_what_has_ended_is_listed_with_its_history(browser: Any, rest: TrackerPr
 
 
 @pytest.mark.core
-def test_from_the_list_to_a_log_that_grows(browser: Any, rest: TrackerProcess, played: StubTopology) -> None:
+def test_navigation_from_the_list_to_a_growing_log(browser: Any, rest: TrackerProcess, played: StubTopology) -> None:
     browser.get(rest.url + "/")
     click(browser, "#topologies a", "WordCount")
     shows(browser, "h1", "WordCount")
@@ -273,8 +273,8 @@ def test_from_the_list_to_a_log_that_grows(browser: Any, rest: TrackerProcess, p
         shows(browser, "#detail-body th", window)
     assert len(browser.find_elements(By.CSS_SELECTOR, "#containers tr.picked")) == 3
     gauge, drawn = taken(browser, "#detail-body tr", "__gateway-in-stream-queue-size")
-    assert "≤" in gauge  # from where
-    assert "≥" in gauge  # to where it went
+    assert "≤" in gauge  # minimum
+    assert "≥" in gauge  # maximum
     assert "KiB" in gauge
     assert 'class="spark"' in drawn
     assert 'class="line"' in drawn
@@ -303,10 +303,10 @@ def test_from_the_list_to_a_log_that_grows(browser: Any, rest: TrackerProcess, p
     shows(browser, "[role=tab][aria-selected=true]", "Log")
 
 
-def test_the_keyboard_reaches_the_graph(browser: Any, rest: TrackerProcess) -> None:
+def test_graph_is_reachable_by_keyboard(browser: Any, rest: TrackerProcess) -> None:
     browser.get(rest.url + "/#/topology/local/ada/default/WordCount")
     shows(browser, ".node text.title", "rank")
-    focus = "return document.activeElement.getAttribute('aria-label') || ''"  # in one step: the page draws itself anew
+    focus = "return document.activeElement.getAttribute('aria-label') || ''"  # in one step: the page renders again
     for _ in range(20):
         if "bolt rank" in browser.execute_script(focus):
             break
@@ -318,7 +318,7 @@ def test_the_keyboard_reaches_the_graph(browser: Any, rest: TrackerProcess) -> N
     shows(browser, ".node[aria-pressed=true]", "rank")
 
 
-def test_changes_appear_by_themselves(browser: Any, rest: TrackerProcess, store: Any) -> None:
+def test_changes_appear_without_a_reload(browser: Any, rest: TrackerProcess, store: Any) -> None:
     browser.get(rest.url + "/")
     shows(browser, "#topologies a", "WordCount")
     newer = StubTopology(store, store.folder, word_count("Newer"))
@@ -343,20 +343,18 @@ def test_hostile_names_stay_text(browser: Any, rest: TrackerProcess) -> None:
     assert not browser.find_elements(By.CSS_SELECTOR, "main img")
 
 
-def test_what_is_not_there_is_said(opened_browser: Any, rest: TrackerProcess) -> None:
+def test_missing_topology_is_reported(opened_browser: Any, rest: TrackerProcess) -> None:
     opened_browser.get(rest.url + "/#/topology/local/ada/default/Nobody")
     shows(opened_browser, "#notice", "does not exist")
     opened_browser.get_log("browser")  # Chromium itself reports the 404
 
 
-def test_the_documentation(browser: Any, rest: TrackerProcess) -> None:
+def test_documentation_page(browser: Any, rest: TrackerProcess) -> None:
     browser.get(rest.url + "/docs")
     shows(browser, "summary", "/topologies/metrics/query")
 
 
-def test_what_is_kept_of_state_is_shown_where_it_is_kept(
-    browser: Any, rest: TrackerProcess, kept: StubTopology
-) -> None:
+def test_state_is_shown_for_topologies_that_keep_it(browser: Any, rest: TrackerProcess, kept: StubTopology) -> None:
     browser.get(rest.url + "/#/topology/local/ada/default/WordCount")
     shows(browser, "#health dt", "Lag")
     assert not browser.find_element(By.CSS_SELECTOR, "#kept").is_displayed()
@@ -374,7 +372,7 @@ def test_what_is_kept_of_state_is_shown_where_it_is_kept(
     shows(browser, "h1", "failing")
 
 
-def test_in_the_dark(rest: TrackerProcess) -> None:
+def test_dark_mode(rest: TrackerProcess) -> None:
     browser = chromium("--force-dark-mode")
     try:
         browser.execute_cdp_cmd(

@@ -29,7 +29,7 @@ def test_linked_names_are_defined_in_the_linked_files() -> None:
     assert missing == []
 
 
-def test_files_and_packages_that_are_named_exist() -> None:
+def test_named_files_and_packages_exist() -> None:
     linked = re.findall(r"\]\(([\w/.-]+)\)", PAGE)
     named = re.findall(r"`([a-z_]+/[\w/]*(?:\.py|/))`", PAGE)
     packages = re.findall(r"^\| \w* ?\| `(\w+)` \|", PAGE, re.MULTILINE)
@@ -38,7 +38,7 @@ def test_files_and_packages_that_are_named_exist() -> None:
     assert missing == []
 
 
-def test_modules_that_package_readmes_name_exist() -> None:
+def test_modules_named_in_package_readmes_exist() -> None:
     missing = []
     for readme in sorted(ROOT.glob("*/README.md")):
         folders = (ROOT, readme.parent, readme.parent / "core", readme.parent / "shell")

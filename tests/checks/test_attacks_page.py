@@ -1,5 +1,4 @@
-"""``docs/development/attacks.md`` and ``docs/explanation/security.md`` name tests that exist, and every class of attack
-has one."""
+"""``docs/development/attacks.md`` and ``docs/explanation/security.md`` name existing tests for each kind of attack."""
 
 from __future__ import annotations
 
@@ -28,13 +27,13 @@ def test_every_known_case_has_a_source() -> None:
     assert sorted(set(re.findall(r"CVE-\d+-\d+", page))) == sorted(cited)
 
 
-def test_every_test_that_is_named_is_there() -> None:
+def test_named_tests_exist() -> None:
     named = [found for text in classes() for found in TEST.findall(text)]
     missing = [f"{path}::{name}" for path, name in named if f"def {name}(" not in (ROOT / path).read_text()]
     assert missing == []
 
 
-def test_what_one_topology_can_do_to_another_is_held_by_tests_that_are_there() -> None:
+def test_tests_of_isolation_between_topologies_exist() -> None:
     named = re.findall(r"`(tests/[\w/]+\.py)`", (ROOT / "docs" / "explanation" / "security.md").read_text())
     assert len(named) > 20
     assert [path for path in named if not (ROOT / path).is_file()] == []

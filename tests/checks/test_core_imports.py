@@ -1,4 +1,4 @@
-"""Cores load nothing of the world, by whatever way: an import contract sees direct imports only."""
+"""Cores load neither protobuf nor network modules, not even indirectly: an import contract sees direct imports only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""No code that nobody calls: vulture looks for names that stand nowhere else in product, benchmarks and examples.
+"""Unused code in product, benchmarks and examples, found by vulture.
 
-Tests do not count as callers: what only they use is no product. What is called from outside of Python's sight is listed
-here, with who calls it; so is what users call. An entry whose name has gone, or has found a caller, must go, too.
+Tests do not count as callers. Names that are called from outside Python or by users are listed here with their caller.
+An entry must be removed when its name is removed or has a caller.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ PRODUCT = (
     "heronry", "heron_runtime", "heron_control", "heron_cli", "topology_master", "stream_manager", "heron_instance",
     "metrics_manager", "heron_container", "heron_scheduler", "heron_tracker", "heron_apiserver", "data_pipeline",
 )  # fmt: skip
-#: What stands here as ``module:name`` is called by that name.
+#: Names ``module:name`` with the caller outside Python.
 TABLES = (ROOT / "heron_runtime/extensions.py", ROOT / "heron_cli/application.py", ROOT / "pyproject.toml")
-#: Users call what these hold; every name of them is documented API.
+#: Classes and modules that users call; every name in them is documented API.
 FOR_USERS = ("heronry/api/", "heronry/testing/", "heron_runtime/model/settings.py")
-#: Cores of checkpoints and rescaling, held by laws; the shells that call them come next (docs/roadmap.md).
+#: Cores of checkpoints and rescaling that only tests of invariants call; shells call them later (docs/roadmap.md).
 BEFORE_THEIR_SHELLS = (
     "heron_control/packing/repack.py",
 )  # fmt: skip
@@ -87,7 +87,7 @@ CALLED = {
 
 
 def unused() -> dict[str, str]:
-    """Name to its place."""
+    """Return unused names with their location."""
     command = [
         sys.executable, "-m", "vulture", *PRODUCT, "benchmarks", "examples", "--exclude", "*_pb2.py",
         "--min-confidence", "60", "--ignore-decorators", ROUTES,
@@ -102,7 +102,7 @@ def unused() -> dict[str, str]:
     return found
 
 
-def test_everything_has_a_caller() -> None:
+def test_all_code_is_used() -> None:
     found = unused()
     tables = "".join(path.read_text() for path in TABLES)
     dead = [line for name, line in found.items() if name not in CALLED and not re.search(rf":{name}\b", tables)]

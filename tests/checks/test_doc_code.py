@@ -54,7 +54,7 @@ def blocks(page: Path, *languages: str) -> Iterator[str]:
 
 
 def command_lines(page: Path) -> Iterator[str]:
-    """Yield each ``heron ...`` of the shell blocks, without comments and without what follows in a pipe."""
+    """Yield each ``heron ...`` of the shell blocks, without comments and without later commands of a pipe."""
     for text in blocks(page, "sh", "console"):
         for line in re.sub(r"\\\n\s*", " ", text).splitlines():
             found = re.match(r"(?:\$ )?(?:\.venv/bin/)?(heron .*)", line)
@@ -63,7 +63,7 @@ def command_lines(page: Path) -> Iterator[str]:
 
 
 def mistake(line: str) -> str:
-    """Return what is wrong with a command line: an unknown command or option. Empty if nothing is."""
+    """Return the error in a command line (unknown command or option), or an empty string."""
     words = shlex.split(re.split(r" [|&;>]", line)[0], comments=True)[1:]
     command: Any = COMMAND
     while hasattr(command, "commands"):
@@ -97,7 +97,7 @@ def test_command_lines_use_known_commands_and_options(page: Path) -> None:
     assert sorted(wrong) == []
 
 
-def test_mistakes_in_command_lines_are_found() -> None:
+def test_mistakes_in_command_lines_are_detected() -> None:
     assert mistake("heron submitt local x.py") == "unknown command 'submitt'"
     assert mistake("heron update local X --parallelism a:4") == "unknown option '--parallelism'"
     assert mistake("heron submit local x.py X -- --anything") == ""

@@ -20,7 +20,7 @@ HEADING = re.compile(r"^#+ (.+?)(?: *\{ *#([\w-]+) *\})?$", re.MULTILINE)
 ANCHORED = re.compile(r"\]\(([^()\s:#]*)#([^()\s]+)\)")
 
 
-def test_every_documentation_path_in_the_repository_exists() -> None:
+def test_documentation_paths_in_the_repository_exist() -> None:
     generated = {f"docs/{name}" for name in GENERATED.findall((ROOT / "docs" / "generate.py").read_text())}
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
         "\n"

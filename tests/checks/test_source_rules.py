@@ -1,4 +1,4 @@
-"""Style rules as tests of the source tree: what a reviewer would otherwise have to say again and again."""
+"""Style rules of the source tree that linters do not check."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOMS = (
 )  # fmt: skip
 WITHOUT_SHELL = ("heron_tracker",)  # a core, and a module for each part of the process
 FLAT = ("metrics_manager", "heron_apiserver", "heron_scheduler")  # "pure-cores" names their pure modules
-# The longest function there is may only shrink: lower these when it has.
+# The longest function may only shrink: lower these limits when it has.
 LONGEST = {"product": 73, "tests": 85, "benchmarks": 41, "examples": 35}
 
 
@@ -38,7 +38,7 @@ def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_every_room_has_its_furniture(room: str) -> None:
+def test_every_package_has_its_standard_files(room: str) -> None:
     core = [] if room in FLAT else ["core/__init__.py"]
     shell = [] if room in (*WITHOUT_SHELL, *FLAT) else ["shell/__init__.py"]
     for name in ("README.md", "__main__.py", *shell, *core):
@@ -46,7 +46,7 @@ def test_every_room_has_its_furniture(room: str) -> None:
     assert (ROOT / room / "core").exists() == bool(core), f"{room}/core decides nothing"
 
 
-def test_the_image_is_built_of_every_room_of_the_wheel() -> None:
+def test_image_contains_every_package_of_the_wheel() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = {name.rstrip("*") for name in settings["tool"]["setuptools"]["packages"]["find"]["include"]}
     sent = {
@@ -56,7 +56,7 @@ def test_the_image_is_built_of_every_room_of_the_wheel() -> None:
 
 
 def kind_of(path: Path) -> str:
-    """Tests, benchmarks and examples are measured apart from what is delivered."""
+    """Return the kind of code of a path; tests, benchmarks and examples have their own limits."""
     top = path.relative_to(ROOT).parts[0]
     return top if top in LONGEST else "product"
 
@@ -87,8 +87,8 @@ def test_no_wall_clock_for_intervals_and_no_shell_strings() -> None:
     assert found == []
 
 
-def test_no_thread_waits_at_a_simple_queue() -> None:
-    # Its get with a timeout may wait indefinitely (heron_instance/shell/inbox.py says when): queue.Queue does not.
+def test_no_thread_waits_on_a_simple_queue() -> None:
+    # Its get with a timeout may wait indefinitely (see heron_instance/shell/inbox.py): queue.Queue does not.
     found = [
         str(path.relative_to(ROOT))
         for path in sources()
@@ -97,9 +97,9 @@ def test_no_thread_waits_at_a_simple_queue() -> None:
     assert found == []
 
 
-def test_no_wait_forgets_that_it_was_cancelled() -> None:
-    # asyncio.wait_for gives its result, and the cancellation is gone, when both come at once (CPython 3.11): whoever
-    # cancelled waits for ever. asyncio.timeout does not.
+def test_no_wait_swallows_its_cancellation() -> None:
+    # asyncio.wait_for returns its result and drops the cancellation when both arrive at once (CPython 3.11): the
+    # cancelling task waits indefinitely. asyncio.timeout does not.
     found = [
         str(path.relative_to(ROOT))
         for path in sources()
@@ -108,7 +108,7 @@ def test_no_wait_forgets_that_it_was_cancelled() -> None:
     assert found == []
 
 
-def test_unpickling_happens_in_instances_only() -> None:
+def test_only_instances_unpickle() -> None:
     # Instances, and Spark's workers, which run the user's code as instances do.
     allowed = {
         ROOT / "heron_instance" / "core" / "values_codec.py",
@@ -131,7 +131,7 @@ def test_unpickling_happens_in_instances_only() -> None:
     assert found == []
 
 
-def test_every_module_says_what_it_is() -> None:
+def test_every_module_has_a_docstring() -> None:
     silent = [
         str(path.relative_to(ROOT))
         for path in sources()

@@ -1,6 +1,6 @@
-"""One cluster by docker compose for all tests here, with three ZooKeeper servers and Prometheus; removed at the end.
+"""Fixtures of one Docker Compose cluster for all tests here, with three ZooKeeper servers and Prometheus.
 
-What tests of faults on one machine use (``tests/faults``: the ledger, the components) is used here, too.
+The cluster is removed at the end. Parts of ``tests/faults`` (the ledger, the components) are also used here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.support.clusters.compose import ComposeCluster
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[ComposeCluster]:
-    """Up and logged in. Whoever ends the run by SIGTERM has it cleared up, too."""
+    """Yield the running cluster with a logged-in user; SIGTERM also removes the cluster."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     made = ComposeCluster("--env-file", "deploy/ensemble.env", "--profile", "ensemble", "--profile", "monitoring")
     try:
@@ -33,7 +33,7 @@ def cluster() -> Iterator[ComposeCluster]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Any:
-    """A failure comes with what the engine and the containers say."""
+    """Add the output of the engine and the containers to the report of a failure."""
     report = yield
     made = getattr(item, "funcargs", {}).get("cluster")
     if report.when == "call" and report.failed and isinstance(made, ComposeCluster):

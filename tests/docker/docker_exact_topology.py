@@ -1,8 +1,8 @@
-"""Numbers in four splits, counted by key, written in two phases: a topology whose state is kept.
+"""Topology with state that counts numbers of four splits by key and writes them in two phases.
 
     heron submit docker tests/docker/docker_exact_topology.py Exact -- '{"numbers": …, "per_second": …, "config": …}'
 
-Each number is written with how often its key came until then, to ``exact/`` on the topology's volume.
+Each number is written with the count of its key so far, to ``exact/`` on the topology's volume.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SPLITS, KEYS = 4, 50
 
 
 class Numbers(Spout):
-    """``user.numbers`` in each split, ``user.per_second`` of them in all tasks each."""
+    """Spout of ``user.numbers`` numbers in each split; each task emits ``user.per_second`` numbers per second."""
 
     outputs = ("number", "key")
 
@@ -30,11 +30,11 @@ class Numbers(Spout):
         self.began, self.emitted = time.monotonic(), 0
 
     def splits(self) -> list[tuple[str, int]]:
-        """Four."""
+        """Return the four splits."""
         return [(f"split-{split}", split) for split in range(SPLITS)]
 
     def next_tuple(self) -> None:
-        """What is due."""
+        """Emit the numbers that are due."""
         if self.emitted >= (time.monotonic() - self.began) * self.per_second:
             return
         for split in self.owned_splits():
@@ -47,19 +47,19 @@ class Numbers(Spout):
 
 
 class Count(BasicBolt):
-    """How often each key has come."""
+    """Bolt that counts numbers by key."""
 
     outputs = ("key", "count")
 
     def process(self, tup: Any) -> None:
-        """Count it."""
+        """Count the number."""
         key = tup.values[1]
         self.keyed[key] = self.keyed.get(key, 0) + 1
         self.emit((key, self.keyed[key]))
 
 
 class Exact(Topology):
-    """numbers -> counts -> files."""
+    """Topology numbers -> counts -> files."""
 
     _given: dict[str, Any] = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
     config = {

@@ -1,4 +1,4 @@
-"""The table that a run prints: fault, tuples that came again, seconds to 90 % of the rate before it."""
+"""Table of a run's faults: repeated tuples, and seconds until 90 % of the earlier rate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """One fault that was survived. Seconds count from the moment the fault began; None: not seen."""
+    """Fault that the topology survived. Seconds count from the start of the fault; None: not observed."""
 
     fault: str
     lasted: float
@@ -22,7 +22,7 @@ HEADER = ("fault", "lasted, s", "lines replayed", "words twice", "all processes 
 
 
 def table() -> list[str]:
-    """In Markdown."""
+    """Return the table in Markdown."""
     text = [f"| {' | '.join(HEADER)} |", f"|{'|'.join('---' for _ in HEADER)}|"]
     for row in ROWS:
         full = "–" if row.full_rate is None else f"{row.full_rate:.1f}"

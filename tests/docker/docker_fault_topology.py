@@ -1,6 +1,6 @@
-"""The topology of the fault tests, made fit for containers: its output is on the volume that they share, and the text
-comes with the package. The spouts keep to a rate, so that a topology which has caught up can be told from one that has
-not.
+"""Topology of the fault tests for containers: its output is on the shared volume, and the package has the text.
+
+The spouts keep to a rate, so that the test can detect when the topology has caught up.
 
     heron submit docker FOLDER docker_fault_topology:DockerFaults -- '{"config": …, "tasks": …, "lines_per_second": …}'
 """
@@ -24,19 +24,19 @@ BURST_SECONDS = 0.05
 
 
 class PacedLines(Lines):
-    """So many new lines a second; lines that failed are not held up."""
+    """Spout that emits new lines at a fixed rate, and failed lines at once."""
 
     ahead = 100
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """The folder is made by whoever comes first."""
+        """Create the folder, unless another task has."""
         Path(config["user.output"]).mkdir(exist_ok=True)
         self.per_second: float = config["user.lines_per_second"]
         super().initialize(config, context)
         self.clock, self.budget = time.monotonic(), 0.0
 
     def next_tuple(self) -> None:
-        """As much as the time since the last call allows; what was missed in a pause is not made up for."""
+        """Emit the lines due since the last call; lines missed in a pause are not made up for."""
         self.find_end()
         now = time.monotonic()
         self.budget = min(self.budget + (now - self.clock) * self.per_second, self.per_second * BURST_SECONDS)
@@ -50,10 +50,10 @@ class PacedLines(Lines):
 
 
 class SharedSink(Sink):
-    """The sink writes where the spouts' progress is. Process ids come again in containers; instants do not."""
+    """Sink that writes to the folder of the spouts' progress. Its file names use times, since process ids repeat."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Open a file of this process's own."""
+        """Open a file of this process."""
         output = Path(config["user.output"])
         output.mkdir(exist_ok=True)
         self.slow_file = output / "slow"
@@ -66,7 +66,7 @@ _tasks: dict[str, int] = _given.get("tasks", {})
 
 
 class DockerFaults(Topology):
-    """lines -> words -> sink."""
+    """Topology lines -> words -> sink."""
 
     config = {
         "topology.reliability.mode": "ATLEAST_ONCE",

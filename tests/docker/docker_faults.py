@@ -1,7 +1,7 @@
-"""The faults: what is done to which container or service, and for how long.
+"""Faults of containers and services: the harm, its target, and its duration.
 
-A fault is a generator function's first half (harm) and second half (healing), written as a context manager: what is in
-between is how long it lasts. A victim that the scheduler brings back by itself is not healed by us.
+A fault is a context manager whose first half does the harm and whose second half undoes it; the block is its duration.
+A container that the scheduler restarts automatically needs no second half.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Strike = Callable[[ComposeCluster, str, random.Random], AbstractContextManager[N
 
 @dataclass(frozen=True)
 class Fault:
-    """One row of the table. ``flows``: the data plane must go on while it lasts."""
+    """Fault of the table. ``flows``: the data plane must continue during the fault."""
 
     name: str
     strike: Strike
@@ -37,7 +37,7 @@ class Fault:
 
 
 def worker(cluster: ComposeCluster, topology: str, draw: random.Random) -> str:
-    """The name of a container with tasks."""
+    """Return the name of a container with tasks."""
     return draw.choice(
         [name for number, name in sorted(cluster.containers(topology).items()) if not holds_master(number)]
     )
@@ -45,27 +45,27 @@ def worker(cluster: ComposeCluster, topology: str, draw: random.Random) -> str:
 
 @contextmanager
 def nothing(cluster: ComposeCluster, topology: str, draw: random.Random) -> Iterator[None]:
-    """The control run."""
+    """Do nothing: the control run."""
     yield
 
 
 @contextmanager
 def kill_worker(cluster: ComposeCluster, topology: str, draw: random.Random) -> Iterator[None]:
-    """docker kill of a container with tasks."""
+    """Run docker kill on a container with tasks."""
     docker("kill", worker(cluster, topology, draw))
     yield
 
 
 @contextmanager
 def remove_worker(cluster: ComposeCluster, topology: str, draw: random.Random) -> Iterator[None]:
-    """docker rm -f of a container with tasks."""
+    """Run docker rm -f on a container with tasks."""
     docker("rm", "--force", worker(cluster, topology, draw))
     yield
 
 
 @contextmanager
 def kill_master(cluster: ComposeCluster, topology: str, draw: random.Random) -> Iterator[None]:
-    """docker kill of the container that holds the topology master, the one that leads if there are two."""
+    """Run docker kill on the container of the topology master, or of the leading master if there are two."""
     found = cluster.containers(topology)
     leads = master_logs.leader(lambda name: inside(found[1], "cat", f"{LOGS}/{name}.log", check=False))
     assert leads is not None
@@ -75,7 +75,7 @@ def kill_master(cluster: ComposeCluster, topology: str, draw: random.Random) -> 
 
 @contextmanager
 def pause_worker(cluster: ComposeCluster, topology: str, draw: random.Random) -> Iterator[None]:
-    """docker pause of a container with tasks."""
+    """Run docker pause on a container with tasks."""
     name = worker(cluster, topology, draw)
     docker("pause", name)
     try:
@@ -86,7 +86,7 @@ def pause_worker(cluster: ComposeCluster, topology: str, draw: random.Random) ->
 
 @contextmanager
 def cut_off_worker(cluster: ComposeCluster, topology: str, draw: random.Random) -> Iterator[None]:
-    """docker network disconnect of a container with tasks."""
+    """Run docker network disconnect on a container with tasks."""
     name = worker(cluster, topology, draw)
     network = docker("inspect", "--format", "{{.HostConfig.NetworkMode}}", name)
     docker("network", "disconnect", network, name)
@@ -97,12 +97,12 @@ def cut_off_worker(cluster: ComposeCluster, topology: str, draw: random.Random) 
 
 
 def zookeepers(cluster: ComposeCluster) -> list[str]:
-    """The names of the servers' containers."""
+    """Return the names of the servers' containers."""
     return [name for service in ("zookeeper", "zookeeper-2", "zookeeper-3") for name in cluster.service(service)]
 
 
 def leader(cluster: ComposeCluster) -> str | None:
-    """The container of the server that leads the ensemble."""
+    """Return the container of the server that leads the ensemble."""
     ask = "exec 3<>/dev/tcp/127.0.0.1/2181 && printf srvr >&3 && timeout 2 cat <&3"
     for name in zookeepers(cluster):
         if "Mode: leader" in docker("exec", name, "bash", "-c", ask, check=False):
@@ -112,7 +112,7 @@ def leader(cluster: ComposeCluster) -> str | None:
 
 @contextmanager
 def kill_leader(cluster: ComposeCluster, topology: str, draw: random.Random) -> Iterator[None]:
-    """docker kill of ZooKeeper's leader; the other two elect another."""
+    """Run docker kill on ZooKeeper's leader; the other two elect a new one."""
     old = wait_for_cluster(lambda: leader(cluster), "ZooKeeper has a leader")
     docker("kill", old)
     try:
@@ -124,7 +124,7 @@ def kill_leader(cluster: ComposeCluster, topology: str, draw: random.Random) -> 
 
 @contextmanager
 def no_store(cluster: ComposeCluster, topology: str, draw: random.Random) -> Iterator[None]:
-    """All of ZooKeeper is down."""
+    """Run docker kill on all ZooKeeper servers."""
     servers = zookeepers(cluster)
     docker("kill", *servers)
     try:
@@ -135,7 +135,7 @@ def no_store(cluster: ComposeCluster, topology: str, draw: random.Random) -> Ite
 
 @contextmanager
 def kill_api_and_trackers(cluster: ComposeCluster, topology: str, draw: random.Random) -> Iterator[None]:
-    """docker kill of both api servers and of both trackers; meanwhile a container dies, and stays down."""
+    """Run docker kill on both API servers and both trackers; a container dies meanwhile, and stays down."""
     names = [*cluster.service("api"), *cluster.service("tracker")]
     docker("kill", *names)
     victim = worker(cluster, topology, draw)
@@ -149,7 +149,7 @@ def kill_api_and_trackers(cluster: ComposeCluster, topology: str, draw: random.R
 
 @contextmanager
 def kill_leading_api(cluster: ComposeCluster, topology: str, draw: random.Random) -> Iterator[None]:
-    """docker kill of the api server that leads, and of a container, which the other one starts again."""
+    """Run docker kill on the leading API server, and of a container, which the other API server restarts."""
     name = cluster.leading_api()
     docker("kill", name, worker(cluster, topology, draw))
     try:
@@ -175,5 +175,5 @@ STANDBY_FAULT = Fault("docker kill, master's container with standby", kill_maste
 
 
 def last(seconds: float) -> None:
-    """Let the fault be for as long as the table says."""
+    """Let the fault last as long as the table says."""
     time.sleep(seconds)

@@ -1,10 +1,10 @@
-"""A topology that fills its volume as it is told to, each order once, for the test of its bound.
+"""Topology that fills its volume on request, for the test of the volume's size limit.
 
     heron submit docker tests/docker/docker_filling_topology.py Filling
 
-Whoever renames a file to ``order`` on the volume gives one: ``hidden`` writes into a folder that only its owner can
-read, ``removed`` into a file that it removes at once, ``closed`` makes a folder that nobody can read. It writes
-50 MB a second without an end.
+A request is a file renamed to ``order`` on the volume, and is carried out once: ``hidden`` writes into a folder that
+only its owner can read, ``removed`` into a file that it removes at once, ``closed`` creates a folder without read
+permission. The topology writes 50 MB per second without end.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ BOUND_MIB = 32
 
 
 class Obeying(Spout):
-    """Emits nothing."""
+    """Spout that emits nothing and follows requests."""
 
     outputs = ["n"]
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Nothing is ordered yet."""
+        """Start without a request."""
         self.file: Any = None
 
     def next_tuple(self) -> None:
-        """Obey, or go on with it."""
+        """Read a request, or continue with the current one."""
         if self.file is not None:
             self.file.write(b"x" * 1_000_000)
             self.file.flush()
@@ -42,7 +42,7 @@ class Obeying(Spout):
             self.obey(order)
 
     def obey(self, order: str) -> None:
-        """Begin."""
+        """Begin a request."""
         folder = VOLUME / order
         folder.mkdir(0o700)
         if order == "closed":
@@ -54,16 +54,16 @@ class Obeying(Spout):
 
 
 class Nothing(BasicBolt):
-    """Takes what never comes."""
+    """Bolt without input."""
 
     outputs: list[str] = []
 
     def process(self, tup: Any) -> None:
-        """Nothing."""
+        """Ignore the tuple."""
 
 
 class Filling(Topology):
-    """As it is submitted."""
+    """Topology of the filling spout."""
 
     config = Config({Config.TOPOLOGY_VOLUME_DISK: f"{BOUND_MIB}MB"})
     obeying = Obeying.spec()

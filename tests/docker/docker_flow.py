@@ -1,8 +1,8 @@
-"""What the sinks and the spouts of a topology have written on its volume, seen from outside.
+"""Observer of the files that a topology's sinks and spouts have written on its volume.
 
-A container of its own has the volume, read only, and a loop in it tells every tenth of a second how many bytes the
-sinks have written and how far the spouts are: so faults of the topology's containers do not blind the observer.
-``docker_fault_topology`` writes what is read here.
+A separate container mounts the volume read-only. It reports every tenth of a second how many bytes the sinks have
+written and the progress of the spouts, so faults of the topology's containers do not affect the observer.
+``docker_fault_topology`` writes these files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ while True:
 
 
 class DockerFlow:
-    """Watches one topology's volume until ``close``."""
+    """Observer of one topology's volume until ``close``."""
 
     def __init__(self, project: str, topology: str) -> None:
         wanted = (
@@ -56,7 +56,7 @@ class DockerFlow:
             self._samples.append((time.monotonic(), size))
 
     def close(self) -> None:
-        """End the watcher, so that the volume can be removed."""
+        """Stop the observer, so that the volume can be removed."""
         docker("rm", "--force", self._name, check=False)
         self._process.wait(30)
         self._thread.join(30)
@@ -65,11 +65,11 @@ class DockerFlow:
 
     @property
     def bytes(self) -> int:
-        """Now."""
+        """Return the bytes written so far."""
         return self._samples[-1][1]
 
     def rate(self, until: float, seconds: float) -> float:
-        """Bytes a second in the ``seconds`` before ``until``."""
+        """Return the bytes per second in the ``seconds`` before ``until``."""
         samples = self._samples
         first = bisect_left(samples, (until - seconds - SAMPLE_SECONDS, 0))
         last = bisect_right(samples, (until, 1 << 62)) - 1
@@ -79,8 +79,10 @@ class DockerFlow:
         return (s1 - s0) / (t1 - t0)
 
     def seconds_to(self, share: float, of_rate: float, after: float, until: float, window: float) -> float | None:
-        """When this share of a rate was back, in seconds from ``after``: 0 if it was never missed, None if it is yet to
-        come. What is missed later than ``until`` does not count; a rate is that of a ``window`` of seconds.
+        """Return when the flow reached this share of a rate again, in seconds after ``after``.
+
+        The result is 0 if it never fell below, and None if it has not recovered. Losses later than ``until`` do not
+        count. Rates are those of a ``window`` of seconds.
         """
         times = [t for t, _ in self._samples if t >= after + window]
         good = [(t, self.rate(t, window) >= share * of_rate) for t in times]
@@ -90,19 +92,19 @@ class DockerFlow:
         return next((t - after for t, enough in good if enough and t > missed[-1]), None)
 
     def spouts(self) -> dict[int, dict[str, int]]:
-        """Share to what each spout has saved."""
+        """Return the saved progress of each spout, by share."""
         return {int(str(p["share"])): p for p in list(self.progress)}  # type: ignore[misc]  # as Lines.save writes it
 
     def failed(self) -> int:
-        """Lines that the spouts were told of."""
+        """Return how many lines failed at the spouts."""
         return sum(sum(p["failed"].values()) for p in self.spouts().values())  # type: ignore[attr-defined]  # a mapping
 
     def all_below_are_acked(self, wanted: dict[int, int]) -> bool:
-        """True when each spout (by share) has every line below ``wanted`` acked."""
+        """Return True when each spout (by share) has every line below ``wanted`` acked."""
         now = self.spouts()
         return all(share in now and now[share]["done"] >= number for share, number in wanted.items())
 
     def copy(self, folder: Path) -> Path:
-        """The files, as they are now."""
+        """Copy the current files."""
         docker("cp", f"{self._name}:/volume/out", str(folder))
         return folder / "out"

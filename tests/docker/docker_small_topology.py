@@ -1,10 +1,10 @@
-"""A spout at a steady rate and a bolt that counts, for tests of many topologies and of what a container may use.
+"""Topology of a steady spout and a counting bolt, for tests of many topologies and of container limits.
 
     heron submit docker tests/docker/docker_small_topology.py Small -- '{"crash": …, "hog": …, "config": …}'
 
-The bolt writes ``[seconds, tuples]`` to ``out/count`` on the topology's volume, once a second. With ``crash`` it ends
-its process after so many tuples; with ``hog`` it takes so many MiB more of memory with each tuple. ``ballast`` is so
-many bytes more in the definition.
+The bolt writes ``[seconds, tuples]`` to ``out/count`` on the topology's volume, once per second. With ``crash`` it ends
+its process after this many tuples; with ``hog`` it allocates this many MiB with each tuple. ``ballast`` adds this many
+bytes to the definition.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ BURST = 10
 
 
 class Steady(Spout):
-    """``user.per_second`` tuples a second, BURST at a time.
+    """Spout of ``user.per_second`` tuples per second, BURST at a time.
 
-    Each flush costs a message on four streams (1.4 ms of processors in all), however many tuples it holds: one by one,
-    200 tuples a second take a third of a core, and five such topologies all of a small machine.
+    Each flush costs a message on four streams (1.4 ms of CPU in total), regardless of its number of tuples. Sent one by
+    one, 200 tuples per second take a third of a core, and five such topologies all of a small machine.
     """
 
     outputs = ["n"]
@@ -37,7 +37,7 @@ class Steady(Spout):
         self.began, self.n = time.monotonic(), 0
 
     def next_tuple(self) -> None:
-        """What is due."""
+        """Emit the tuples that are due."""
         due = int((time.monotonic() - self.began) * self.per_second) // BURST * BURST
         while self.n < due:
             self.n += 1
@@ -45,18 +45,18 @@ class Steady(Spout):
 
 
 class Count(BasicBolt):
-    """Counts, and misbehaves if it is told to."""
+    """Bolt that counts, and crashes or allocates memory if configured."""
 
     outputs: list[str] = []
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Nothing counted yet."""
+        """Start at zero."""
         self.crash, self.hog = config["user.crash"], config["user.hog"]
         self.n, self.write_at, self.held = 0, 0.0, []
         COUNT.parent.mkdir(exist_ok=True)
 
     def process(self, tup: Any) -> None:
-        """Count one."""
+        """Count one tuple."""
         self.n += 1
         if self.hog:
             self.held.append(b"x" * (self.hog << 20))
@@ -73,7 +73,7 @@ _given: dict[str, Any] = json.loads(sys.argv[1]) if sys.argv[1:] and sys.argv[1]
 
 
 class Small(Topology):
-    """steady -> count"""
+    """Topology steady -> count."""
 
     config = {
         "topology.reliability.mode": "ATLEAST_ONCE",

@@ -1,6 +1,4 @@
-"""State that goes on behind an api server: in a topology that begins with a checkpoint of another one, and in a new
-version that takes the place of one that runs. Each number counts once.
-"""
+"""State that a new topology or a new version continues from, behind an API server: each number counts once."""
 
 from __future__ import annotations
 
@@ -15,11 +13,11 @@ TOPOLOGY = Path(__file__).with_name("docker_exact_topology.py")
 SPLITS, KEYS, NUMBERS = 4, 50, 5000  # in each split
 TOTAL = SPLITS * NUMBERS
 TRUTH = Counter({(key, count): 1 for key in range(KEYS) for count in range(1, TOTAL // KEYS + 1)})
-SLOW, QUICK = 10, 4000  # numbers a second in each of two tasks: for minutes, in seconds
+SLOW, QUICK = 10, 4000  # numbers per second in each of two tasks: takes minutes, takes seconds
 
 
 def written(cluster: ComposeCluster, name: str) -> Counter[tuple[int, int]]:
-    """Key and count in the files of its volume whose checkpoints are complete."""
+    """Return key and count in the files of its volume whose checkpoints are complete."""
     container = next(iter(cluster.containers(name).values()), "")
     said = inside(container, "sh", "-c", "cat /var/lib/heronry/exact/*.jsonl; echo end", check=False).splitlines()
     rows = [json.loads(line) for line in said[:-1]] if said and said[-1] == "end" else []
@@ -27,7 +25,7 @@ def written(cluster: ComposeCluster, name: str) -> Counter[tuple[int, int]]:
 
 
 def drain(cluster: ComposeCluster, name: str) -> None:
-    """Pause it, and wait until all that it has read is written."""
+    """Deactivate the topology, and wait until all that it has read is written."""
     url = f"http://127.0.0.1:{cluster.api_port}/api/v1/topologies/docker/tests/default/{name}/drain"
     request = urllib.request.Request(url, b"", {"Authorization": f"Bearer {cluster.token()}"}, method="POST")
     with urllib.request.urlopen(request, timeout=120) as answer:
@@ -35,19 +33,19 @@ def drain(cluster: ComposeCluster, name: str) -> None:
 
 
 def submit(cluster: ComposeCluster, name: str, per_second: int, *options: str) -> None:
-    # Read through containers while the master goes on, a checkpoint has to be kept for as long as that takes.
+    # A checkpoint read through containers while the master continues must be kept for as long as the read takes.
     given = {"numbers": NUMBERS, "per_second": per_second, "config": {"topology.stateful.checkpoint.keep": 100}}
     cluster.submit(TOPOLOGY, "Exact", name, given, *options)
 
 
 def flows(cluster: ComposeCluster, name: str) -> Counter[tuple[int, int]]:
-    """What it has written, once that is some, and long not all."""
+    """Return what it has written, once that is a small part of the whole."""
     found = wait_for_cluster(lambda: written(cluster, name), f"{name} writes")
     assert sum(found.values()) < TOTAL
     return found
 
 
-def test_another_topology_and_a_new_version_go_on_where_it_was(cluster: ComposeCluster) -> None:
+def test_another_topology_and_a_new_version_continue_from_the_state(cluster: ComposeCluster) -> None:
     first, second = "Adopted", "Adopter"
     submit(cluster, first, SLOW)
     flows(cluster, first)
@@ -55,7 +53,7 @@ def test_another_topology_and_a_new_version_go_on_where_it_was(cluster: ComposeC
     cluster.heron("checkpoint", "create", "docker/tests", first, "--name", "here")
     before = written(cluster, first)
 
-    # What cannot begin there is refused, and leaves nothing.
+    # A topology that cannot start from the checkpoint is rejected and leaves nothing.
     reference = f"docker/tests/default/{first}@here"
     given = ("--from-checkpoint", reference)
     elsewhere = "--config-property=topology.stateful.checkpoint.storage=file:///mnt/elsewhere"
@@ -76,14 +74,14 @@ def test_another_topology_and_a_new_version_go_on_where_it_was(cluster: ComposeC
     cluster.heron("kill", "docker/tests", second)
     cluster.lap(f"{second}: {TOTAL - sum(before.values())} of {TOTAL} numbers counted behind the checkpoint, once each")
 
-    # The first one goes on, and a new version takes its place; what the old one wrote goes with its volume.
+    # The first one resumes, and a new version replaces it; the old output is removed with its volume.
     cluster.heron("activate", "docker/tests", first)
     wait_for_cluster(lambda: written(cluster, first) > before, "it goes on")
     replace = ("--replace", "--wait-timeout", "60")
     said = cluster.heron(*names[:-1], first, *replace, elsewhere, "--", "{}", code=7)
     assert "nothing can be put there from outside" in said
     old = docker("volume", "ls", "--quiet", "--filter", f"label=org.heronry.topology={first}")
-    seldom = "topology.stateful.checkpoint.interval.secs:60"  # longer than the copying, as the refusal else says
+    seldom = "topology.stateful.checkpoint.interval.secs:60"  # longer than the copying, as the error says otherwise
     cluster.heron("update", "docker/tests", first, "--runtime-config", seldom)
     drain(cluster, first)
     there = written(cluster, first)

@@ -1,4 +1,4 @@
-"""Two api servers behind the balancer: the one that leads dies in the middle of a submit, and a container with it."""
+"""Two API servers behind the balancer: the leader and a container die in the middle of a submit."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.support.clusters.compose import COMMAND_SECONDS, ROOT, ComposeCluster
 SMALL = Path(__file__).with_name("docker_small_topology.py")
 PLACE, RUNS, COMES = "docker/tests", "Runs", "Comes"
 STAGED = "/srv/heronry/topologies/docker/tests/default"
-# In the container of the api server, without another process, which would be too late: once the submission is staged,
-# each of its processes is killed. Docker starts the container again.
+# Runs inside the container of the API server, since another process would be too late: once the submission is staged,
+# it kills all processes of the container. Docker restarts the container.
 STRIKE = f'until set -- {STAGED}/.{COMES}.*; [ -e "$1" ]; do :; done; kill -9 -1'
 
 
@@ -22,7 +22,7 @@ def whole(cluster: ComposeCluster, name: str) -> bool:
     return bool(cluster.status(name)["state"] == "running")
 
 
-def test_the_leader_is_killed_in_the_middle_of_a_submit_and_a_container_with_it(cluster: ComposeCluster) -> None:
+def test_submit_completes_when_the_leader_and_a_container_are_killed(cluster: ComposeCluster) -> None:
     cluster.submit(SMALL, "Small", RUNS, {})
     victim = cluster.containers(RUNS)[1]
     before = cluster.identity(victim), cluster.identity(cluster.containers(RUNS)[0])
@@ -43,8 +43,8 @@ def test_the_leader_is_killed_in_the_middle_of_a_submit_and_a_container_with_it(
     print(f"{time.monotonic() - began:.1f} s from the kill to the end of the submit\n{said}")
     assert docker("inspect", "--format", "{{.RestartCount}}", first) == "1", "it was to die meanwhile"
     assert submit.returncode == 0, said
-    leads = cluster.leading_api()  # the other one, or the first in its second life: whoever was quicker
-    # The new topology is whole, the old one too: what had died was started, what lives was left alone.
+    leads = cluster.leading_api()  # the other one, or the restarted first one
+    # Both topologies are complete: dead containers were restarted, living ones left alone.
     assert whole(cluster, COMES)
     wait_for_cluster(lambda: whole(cluster, RUNS), f"{RUNS} is whole")
     print(f"{time.monotonic() - began:.1f} s until the container that died with it runs")

@@ -1,4 +1,4 @@
-"""One small topology on the cluster: what a user sees, what a container may do, and what strangers may not."""
+"""One small topology on the cluster: user commands, container confinement, and refused strangers."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.support.clusters.compose import ROOT, TAG, ComposeCluster, docker, in
 SMALL = Path(__file__).with_name("docker_small_topology.py")
 NAME = "Small"
 PACKAGE = Path("/var/lib/heronry/topology/package")  # in containers
-BACK_SECONDS = 30.0  # a container that vanished is started again; seconds, on a machine under load
+BACK_SECONDS = 30.0  # limit for the restart of a container, in seconds on a loaded machine
 
 
 @pytest.fixture(scope="module")
 def small(cluster: ComposeCluster) -> Iterator[ComposeCluster]:
-    """The cluster with the topology on it."""
+    """Yield the cluster with the topology on it."""
     cluster.submit(SMALL, NAME, NAME, {})
     cluster.lap(f"{NAME} runs")
     yield cluster
@@ -39,7 +39,7 @@ def small(cluster: ComposeCluster) -> Iterator[ComposeCluster]:
 
 
 def process(cluster: ComposeCluster, name: str) -> dict[str, Any]:
-    """One process of the status."""
+    """Return one process of the status."""
     return next(p for p in cluster.status(NAME)["processes"] if p["name"] == name)
 
 
@@ -48,8 +48,8 @@ def inspect(container: str) -> dict[str, Any]:
     return found
 
 
-def test_the_quick_start_of_the_guide_works_as_typed(cluster: ComposeCluster) -> None:
-    """But for the ports, and for ``make up`` and ``make down``, which are how this cluster begins and ends."""
+def test_quick_start_of_the_guide_works_as_typed(cluster: ComposeCluster) -> None:
+    """Except for the ports, and for ``make up`` and ``make down``, with which this cluster starts and ends."""
     section = (ROOT / "docs" / "how-to" / "cluster.md").read_text().split("## Quick start")[1].split("\n## ")[0]
     block = re.search(r"```sh\n(.*?)```", section, re.DOTALL)
     assert block is not None
@@ -63,7 +63,7 @@ def test_the_quick_start_of_the_guide_works_as_typed(cluster: ComposeCluster) ->
     assert cluster.containers("RandomWordCount") == {}
 
 
-def test_containers_are_named_and_labelled_and_shown_by_the_tracker(small: ComposeCluster) -> None:
+def test_containers_are_named_labelled_and_shown_by_the_tracker(small: ComposeCluster) -> None:
     containers = small.containers(NAME)
     assert set(containers) == {0, 1}
     status = small.status(NAME)
@@ -94,8 +94,8 @@ def test_containers_are_confined(small: ComposeCluster) -> None:
         for bindings in (host["PortBindings"] or {}).values():
             assert {b["HostIp"] for b in bindings} == {"127.0.0.1"}, name
         rows = [row.split() for row in docker("top", name, "-eo", "pid,user,comm").splitlines()[1:]]
-        # The first process of the api's container found out the group of the socket, that of a topology's has become
-        # Heronry's user; what is left of it does nothing but wait.
+        # The API container's first process reads the group of the socket; that of a topology's container has become
+        # Heronry's user. What remains as root only waits.
         rooted = {comm for _, user, comm in rows if user == "root"}
         begins_as_root = name in (*small.service("api"), *small.containers(NAME).values())
         assert rooted <= ({"docker-init"} if begins_as_root else set()), f"{name}: {rows}"
@@ -104,7 +104,7 @@ def test_containers_are_confined(small: ComposeCluster) -> None:
     assert docker("run", "--rm", "--network", "none", f"heronry:{TAG}", "sh", "-c", ask) == ""
 
 
-def test_no_secret_is_where_others_look(small: ComposeCluster) -> None:
+def test_secrets_are_absent_from_inspect_output_logs_and_modes(small: ComposeCluster) -> None:
     name = small.containers(NAME)[1]
     secret = inside(name, "cat", "/var/lib/heronry/topology/secret")
     assert len(secret) >= 32
@@ -122,7 +122,7 @@ def test_no_secret_is_where_others_look(small: ComposeCluster) -> None:
             assert hidden not in text
 
 
-def test_a_container_that_vanishes_comes_back_and_says_why(small: ComposeCluster) -> None:
+def test_removed_container_is_restarted_with_a_reason(small: ComposeCluster) -> None:
     before = small.containers(NAME)
     identity = small.identity(before[0])
     docker("rm", "--force", before[1])
@@ -136,7 +136,7 @@ def test_a_container_that_vanishes_comes_back_and_says_why(small: ComposeCluster
     assert small.identity(before[0]) == identity, "nobody else was touched"
 
 
-def test_restart_touches_exactly_one_container(small: ComposeCluster) -> None:
+def test_restart_restarts_exactly_one_container(small: ComposeCluster) -> None:
     before = {number: small.identity(name) for number, name in small.containers(NAME).items()}
     small.heron("restart", "docker/tests", NAME, "1")
     after = {number: small.identity(name) for number, name in small.containers(NAME).items()}
@@ -156,8 +156,8 @@ def test_prometheus_scrapes_the_topology_and_the_trackers(small: ComposeCluster)
     wait_for_cluster(lambda: len(ask('up{job="trackers"}==1')) == 2, "Prometheus scrapes both trackers")
 
 
-def test_strangers_get_nothing(small: ComposeCluster) -> None:
-    """From a container on the topology's network that has no secret."""
+def test_processes_without_a_secret_are_refused(small: ComposeCluster) -> None:
+    """The requests come from a container on the topology's network."""
     name = small.containers(NAME)[1]
     network = inspect(name)["HostConfig"]["NetworkMode"]
     assert json.loads(docker("network", "inspect", network))[0]["Internal"], "a way out, although nobody asked for one"
@@ -221,8 +221,8 @@ for port in (2181, 2888, 3888):
     refused.value.close()
 
 
-def test_what_a_container_holds_opens_nothing_of_another_topology(small: ComposeCluster) -> None:
-    """A process beside user code, with the credential that is in its container, tries every node of the cluster."""
+def test_credential_of_a_container_gives_no_access_to_other_topologies(small: ComposeCluster) -> None:
+    """A process beside user code uses the credential of its container to try every node of the store."""
     small.submit(SMALL, "Small", "Victim", {})
     listing = """
 def below(path):
@@ -279,8 +279,8 @@ ESCAPES = (
 )  # fmt: skip
 
 
-def test_what_user_code_plants_among_the_logs_leads_nowhere(small: ComposeCluster) -> None:
-    """Links to the secret, pipes, names that lead out: neither the api server nor the trackers follow."""
+def test_files_planted_in_the_log_folder_are_not_followed(small: ComposeCluster) -> None:
+    """User code creates links to the secret, pipes and names that leave the folder; the servers ignore them."""
     name = small.containers(NAME)[1]
     secret = inside(name, "cat", "/var/lib/heronry/topology/secret")
     folder = "cd /var/lib/heronry/topology/log-files"
@@ -305,7 +305,7 @@ def test_what_user_code_plants_among_the_logs_leads_nowhere(small: ComposeCluste
 
 
 def ports_of(container: str) -> list[int]:
-    """The TCP ports that somebody in the container listens on, beside loopback and Docker's name server."""
+    """Return the TCP ports open in the container, except loopback and Docker's name server."""
     found = inside(container, "sh", "-c", "cat /proc/net/tcp /proc/net/tcp6")
     rows = [line.split() for line in found.splitlines() if ":" in line]
     listening = [row[1].rsplit(":", 1) for row in rows if row[3] == "0A"]
@@ -316,7 +316,7 @@ def ports_of(container: str) -> list[int]:
     return ports
 
 
-def test_memory_beyond_the_limit_is_named(cluster: ComposeCluster) -> None:
+def test_status_names_an_exceeded_memory_limit(cluster: ComposeCluster) -> None:
     given = {"hog": 8, "per_second": 20, "config": {"topology.container.ram": 320 << 20}}
     cluster.heron(
         "submit", "docker/tests", str(SMALL), "Small", "--name", "Hog", "--no-wait", "--", json.dumps(given)
@@ -336,16 +336,14 @@ def out_of_memory(cluster: ComposeCluster) -> str:
     return next((error for error in errors if "out of memory" in error), "")
 
 
-def test_what_is_too_large_for_the_state_store_is_refused_with_its_bound(cluster: ComposeCluster) -> None:
+def test_definition_too_large_for_the_state_store_is_rejected_with_the_limit(cluster: ComposeCluster) -> None:
     given = json.dumps({"ballast": 1_100_000})
     said = cluster.heron("submit", "docker/tests", str(SMALL), "Small", "--name", "Large", "--", given, code=7)
     assert re.search(r"at most 1000000 bytes in ZooKeeper, this one 11\d{5}", said.replace("\n", " ")), said
     assert cluster.containers("Large") == {}
 
 
-def test_a_streamlet_program_runs_its_logs_are_kept_and_its_name_is_free_again(
-    cluster: ComposeCluster, tmp_path: Path
-) -> None:
+def test_streamlet_program_runs_keeps_its_logs_and_frees_its_name(cluster: ComposeCluster, tmp_path: Path) -> None:
     text = ROOT / "examples" / "data" / "northanger_abbey.txt"
     package = tmp_path / "program"
     (package / "data").mkdir(parents=True)
@@ -358,7 +356,7 @@ def test_a_streamlet_program_runs_its_logs_are_kept_and_its_name_is_free_again(
     first = cluster.containers("words")
 
     def counts() -> dict[str, int]:
-        """The last line of a word counts."""
+        """Return the last count of each word."""
         lines = inside(first[1], "sh", "-c", f"cat {paths[1]}/*.json", check=False).splitlines()
         records = [json.loads(line) for line in lines if line.endswith("}")]
         return {record["key"]: record["value"] for record in records}
@@ -380,7 +378,7 @@ def test_a_streamlet_program_runs_its_logs_are_kept_and_its_name_is_free_again(
     assert cluster.compose(*read, f"ls -d {found[0]}", check=False) == "", "nobody asked to keep these"
 
 
-def test_an_engine_that_cannot_do_it_is_named_with_a_cure(tmp_path: Path) -> None:
+def test_missing_image_or_engine_is_named_with_a_remedy(tmp_path: Path) -> None:
     with (
         contextlib.closing(DockerEngine("x")) as engine,
         pytest.raises(EngineError, match=r"heronry:none .*build it with `make image`"),
@@ -390,7 +388,7 @@ def test_an_engine_that_cannot_do_it_is_named_with_a_cure(tmp_path: Path) -> Non
         DockerEngine("x", f"unix://{tmp_path}/docker.sock").containers()
 
 
-def test_a_taken_port_is_told_before_anything_starts(cluster: ComposeCluster) -> None:
+def test_port_in_use_is_reported_before_anything_starts(cluster: ComposeCluster) -> None:
     other = ComposeCluster()
     try:
         other.environment["HERONRY_API_PORT"] = str(cluster.api_port)

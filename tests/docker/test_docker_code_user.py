@@ -1,4 +1,4 @@
-"""User code in a container is another user than Heronry's own processes: what it tries there, and that it ends."""
+"""User code in a container runs as another user than Heronry's own processes: isolation, and its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VOLUME = "/var/lib/heronry"
 
 @pytest.fixture
 def prying(cluster: ComposeCluster) -> Iterator[ComposeCluster]:
-    """A topology whose bolt tries to get at what is Heronry's, whenever it starts."""
+    """Yield a cluster with a topology whose bolt tries to reach Heronry's files and processes on each start."""
     cluster.submit(FOLDER / "prying_topology.py", "Prying", "Prying", {})
     yield cluster
     cluster.heron("kill", "docker/tests", "Prying")
@@ -25,7 +25,7 @@ def prying(cluster: ComposeCluster) -> Iterator[ComposeCluster]:
 
 
 def tried(cluster: ComposeCluster, times: int) -> dict[str, Any]:
-    """What the instance has written down that began last; the one before it ended."""
+    """Return the record of the most recently started instance; the previous one has ended."""
     ask = f"cd {VOLUME} && ls -tr pried-*.json"
     host = cluster.containers("Prying")[1]
     wait_for_cluster(lambda: len(inside(host, "sh", "-c", ask, check=False).split()) == times, "user code has tried")
@@ -35,7 +35,7 @@ def tried(cluster: ComposeCluster, times: int) -> dict[str, Any]:
 
 
 def is_walled_in(told: dict[str, Any]) -> None:
-    """User code got at nothing of Heronry's."""
+    """Check that user code reached nothing of Heronry's."""
     assert (told["uids"], told["gids"], told["groups"]) == ([CODE] * 3, [CODE] * 3, [CODE])
     assert set(told["capabilities"].values()) == {0}
     assert told["no_new_privileges"] == "1"
@@ -49,11 +49,11 @@ def is_walled_in(told: dict[str, Any]) -> None:
 
 
 def pid(cluster: ComposeCluster, name: str) -> str:
-    """The process in its container, as that numbers it."""
+    """Return the pid of a process in its container's namespace."""
     return str(next(p["pid"] for p in cluster.status("Prying")["processes"] if p["name"].startswith(name)))
 
 
-def test_user_code_gets_at_nothing_and_comes_back_like_that(prying: ComposeCluster) -> None:
+def test_user_code_is_isolated_and_stays_so_after_restarts(prying: ComposeCluster) -> None:
     is_walled_in(tried(prying, 1))
     assert prying.status("Prying")["code_user"] == "heronry-code"
     container = prying.containers("Prying")[1]
@@ -69,7 +69,7 @@ def test_user_code_gets_at_nothing_and_comes_back_like_that(prying: ComposeClust
     wait_for_cluster(lambda: prying.status("Prying")["state"] == "running", "all of it works")
 
 
-def test_each_process_has_the_user_and_the_capabilities_that_it_needs(prying: ComposeCluster) -> None:
+def test_each_process_has_only_the_user_and_capabilities_that_it_needs(prying: ComposeCluster) -> None:
     ask = "for p in /proc/[0-9]*; do echo $(tr '\\0' ' ' <$p/cmdline) $(grep -E '^(Uid|CapEff):' $p/status); done"
     rows = [line.split() for line in inside(prying.containers("Prying")[1], "sh", "-c", ask).splitlines()]
     found = {row[0].rpartition(":")[2]: (int(row[2]), int(row[-1], 16)) for row in rows if row[0].startswith("heron:")}
@@ -80,7 +80,7 @@ def test_each_process_has_the_user_and_the_capabilities_that_it_needs(prying: Co
     assert {"heron_container-1", "zygote-1", "services-1", "stream_manager-1"} < set(found)
 
 
-def test_what_it_daemonises_ends_with_its_instance(cluster: ComposeCluster) -> None:
+def test_daemons_of_user_code_end_with_its_instance(cluster: ComposeCluster) -> None:
     cluster.heron(
         "submit", "docker/tests", str(FOLDER / "daemon_topology.py"), "LeavesBehind", "--name", "Daemons",
         "--wait-timeout", "180", "--", VOLUME,
@@ -89,7 +89,7 @@ def test_what_it_daemonises_ends_with_its_instance(cluster: ComposeCluster) -> N
         host = cluster.containers("Daemons")[1]
 
         def daemons() -> set[str]:
-            """Process ids, as the engine's machine numbers them, of what was left behind and is another program."""
+            """Return the pids of the daemons that run another program, in the namespace of the engine's machine."""
             rows = [row.split(None, 2) for row in docker("top", host, "-eo", "pid,user,args").splitlines()[1:]]
             return {number for number, user, text in rows if "while :; do echo" in text and user == str(CODE)}
 

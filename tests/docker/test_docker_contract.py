@@ -1,4 +1,4 @@
-"""A cluster by docker compose keeps the contract of schedulers (``tests/support/contracts/scheduler.py``)."""
+"""Scheduler contract (``tests/support/contracts/scheduler.py``) for a Docker Compose cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.contracts.scheduler import SchedulerContract, SchedulerUnderT
 
 
 class DockerGround:
-    """Containers of one engine, told apart by id and the moment they began."""
+    """Containers of one engine, identified by id and start time."""
 
     address = "docker/tests"
     options = ("--config-property", "heron.stop.grace.secs=3", "--config-property", "heron.metrics.interval.secs=1")
@@ -39,7 +39,7 @@ class DockerGround:
 
 
 class TestDocker(SchedulerContract):
-    too_much = "runs"  # unless the api server has a quota
+    too_much = "runs"  # unless the API server has a quota
 
     @pytest.fixture(scope="class")
     @classmethod

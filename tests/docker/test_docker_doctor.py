@@ -1,4 +1,4 @@
-"""``heron doctor`` for engines of containers, on the real one and on one that never answers."""
+"""``heron doctor`` for container engines: the real one, and one that never responds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLOSED = "no/such-image:here"
 
 
 def doctor(engine: str, home: Path, **environment: str) -> tuple[int, Mapping[str, tuple[str, str]]]:
-    """Exit code; check to verdict, and what was found with its cure."""
+    """Return the exit code, and by check its verdict and its findings with the remedy."""
     done = subprocess.run(
         [sys.executable, "-m", "heron_cli", "doctor", engine, "-o", "json"],
         env={**os.environ, "HERONRY_HOME": str(home), **environment},
@@ -28,7 +28,7 @@ def doctor(engine: str, home: Path, **environment: str) -> tuple[int, Mapping[st
     return done.returncode, {one["check"]: (one["verdict"], f"{one['found']} {one['cure']}") for one in rows}
 
 
-def test_the_doctor_asks_the_engine(tmp_path: Path) -> None:
+def test_doctor_checks_engine_and_image(tmp_path: Path) -> None:
     image = run("docker", "image", "ls", "--quiet", "debian:bookworm-slim").stdout.strip()
     code, found = doctor("docker", tmp_path, HERONRY_IMAGE=image)
     assert (code, found["Docker"][0], found["image"][0]) == (0, "good", "good"), found
@@ -39,7 +39,7 @@ def test_the_doctor_asks_the_engine(tmp_path: Path) -> None:
     assert (found["Compose"][0], found["buildx"][0], found["image"][0]) == ("good", "good", "note")
 
 
-def test_a_port_that_another_program_has(tmp_path: Path) -> None:
+def test_doctor_reports_a_port_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
         code, found = doctor("compose", tmp_path, HERONRY_TRACKER_PORT=port)
@@ -47,7 +47,7 @@ def test_a_port_that_another_program_has(tmp_path: Path) -> None:
     assert port in found["ports"][1]
 
 
-def test_an_engine_that_is_no_manager_of_a_swarm(tmp_path: Path) -> None:
+def test_doctor_reports_an_engine_without_a_swarm(tmp_path: Path) -> None:
     if run("docker", "info", "--format", "{{.Swarm.LocalNodeState}}").stdout.strip() != "inactive":
         pytest.skip("this engine is in a swarm")
     code, found = doctor("swarm", tmp_path, HERONRY_SWARM_STORAGE=str(tmp_path / "nothing"))
@@ -57,7 +57,7 @@ def test_an_engine_that_is_no_manager_of_a_swarm(tmp_path: Path) -> None:
     assert "No such file" in found["shared storage"][1]
 
 
-def test_an_engine_that_never_answers_is_named(tmp_path: Path) -> None:
+def test_doctor_reports_an_engine_that_never_responds(tmp_path: Path) -> None:
     path = tmp_path / "engine.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))

@@ -1,4 +1,4 @@
-"""The real engine keeps the contract that the fast tests' fake one keeps."""
+"""Engine contract for the real engine; the unit tests check it with a fake one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROJECTS = ("contract", "stranger")
 
 
 def clear_up() -> None:
-    """What tests of the contract have left."""
+    """Remove what the contract tests have left."""
     for project in PROJECTS:
         label = f"label={plan.CLUSTER_LABEL}={project}"
         for kind, remove in (("ps -aq", "rm -f"), ("network ls -q", "network rm"), ("volume ls -q", "volume rm")):

@@ -1,8 +1,7 @@
-"""State that is kept, in containers: killed, paused, restarted, cut off and updated while data flows, each number
-counts once.
+"""Exactly-once state in containers that are killed, paused, restarted, cut off and updated while data flows.
 
-``HERONRY_EXACT_FAULTS`` sets the number of faults (fewer numbers a second from 12 faults on), ``HERONRY_EXACT_SEED``
-repeats a run's draws.
+``HERONRY_EXACT_FAULTS`` sets the number of faults (fewer numbers per second from 12 faults on), ``HERONRY_EXACT_SEED``
+repeats the random choices of a run.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ FAULTS = int(os.environ.get("HERONRY_EXACT_FAULTS", "4"))
 SEED = int(os.environ.get("HERONRY_EXACT_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)
 SPLITS, KEYS = 4, 50
 FLOW_SECONDS, AWAY_SECONDS = 2.0, 3.0
-SECONDS = max(20.0, FAULTS * (FLOW_SECONDS + AWAY_SECONDS))  # of numbers
+SECONDS = max(20.0, FAULTS * (FLOW_SECONDS + AWAY_SECONDS))  # duration of the numbers
 PER_SECOND = 400 if FAULTS < 12 else 40  # in each of two tasks
 NUMBERS = round(SECONDS * PER_SECOND * 2 / SPLITS / KEYS) * KEYS  # in each split
 
 
 def written(cluster: ComposeCluster) -> Counter[tuple[int, int]]:
-    """The rows of all files whose checkpoints are complete, by any container that answers."""
+    """Return the rows of all files whose checkpoints are complete, read through any container that responds."""
     for _, container in sorted(cluster.containers(NAME).items()):
         said = inside(container, "sh", "-c", "cat /var/lib/heronry/exact/*.jsonl; echo end", check=False)
         lines = said.splitlines()
@@ -44,7 +43,7 @@ def written(cluster: ComposeCluster) -> Counter[tuple[int, int]]:
 
 
 def strike(cluster: ComposeCluster, draw: random.Random) -> str:
-    """Do some harm to a container; what it was. One that was killed just before may be made anew at this moment."""
+    """Inject a fault into a container; return its name. A container that was just killed may be in restart."""
     number, container = draw.choice(sorted(cluster.containers(NAME).items()))
     how = draw.choice(["kill", "pause", "restart", "cut off"])
     network = docker("inspect", "--format", "{{.HostConfig.NetworkMode}}", container, check=False)
@@ -56,13 +55,13 @@ def strike(cluster: ComposeCluster, draw: random.Random) -> str:
         return f"too late to {how}"
     if how in ("pause", "cut off"):
         time.sleep(AWAY_SECONDS)
-        # It may have been ended meanwhile.
+        # It may have ended meanwhile.
         docker(*(["unpause", container] if how == "pause" else ["network", "connect", network, container]), check=False)
     return f"{how} {'the master' if number == 0 else 'tasks'}"
 
 
 class Updates:
-    """``heron update`` again and again, whatever else happens."""
+    """Repeated runs of ``heron update``."""
 
     def __init__(self, cluster: ComposeCluster, draw: random.Random) -> None:
         self._cluster, self._draw = cluster, draw
@@ -70,7 +69,7 @@ class Updates:
         self.ended: Counter[str] = Counter()
 
     def idle(self) -> bool:
-        """True if none is under way; what the last one has come to is counted."""
+        """Return True if no update is running; count the result of the last one."""
         if self._running is None:
             return True
         if self._running.poll() is None:
@@ -82,7 +81,7 @@ class Updates:
         return True
 
     def begin(self) -> None:
-        """The next one, if none is under way."""
+        """Start the next update, unless one is running."""
         if not self.idle():
             return
         counts, files = self._draw.randint(1, 3), self._draw.randint(1, 2)
@@ -94,7 +93,7 @@ class Updates:
 
 
 @pytest.mark.timeout(900 + 3 * SECONDS)
-def test_each_number_counts_once_whatever_happens_to_containers(cluster: ComposeCluster) -> None:
+def test_each_number_counts_once_across_container_faults(cluster: ComposeCluster) -> None:
     print(f"HERONRY_EXACT_SEED={SEED}")
     draw = random.Random(SEED)
     cluster.submit(TOPOLOGY, NAME, NAME, {"numbers": NUMBERS, "per_second": PER_SECOND})
@@ -106,7 +105,7 @@ def test_each_number_counts_once_whatever_happens_to_containers(cluster: Compose
     wait_for_cluster(updates.idle, "the last update has ended")
     each = SPLITS * NUMBERS // KEYS
     truth = Counter({(key, count): 1 for key in range(KEYS) for count in range(1, each + 1)})
-    # Numbers come at their pace: those that faults have held up take as long again.
+    # Numbers are emitted at a fixed rate: those delayed by faults need the same time again.
     patience = DEFAULT_LIMIT_SECONDS + SECONDS
     wait_for_cluster(lambda: sum(written(cluster).values()) >= sum(truth.values()), "every number is counted", patience)
     assert written(cluster) == truth

@@ -1,10 +1,10 @@
-"""Containers, links, ZooKeeper, api and trackers die while a reliable word count runs on the cluster; nothing is lost.
+"""A reliable word count loses nothing while containers, links, ZooKeeper, API servers and trackers fail.
 
-One topology takes a third of the faults in turn, or with ``HERONRY_FAULTS=all`` every one. ``HERONRY_FAULTS_SEED``
-(default 1) draws them, their order and the victims. A second one, with a standby master, takes the fault that needs
-one. After each fault: every line emitted until then is acked and its words are in
-the append-only files, one master rules, no task causes backpressure, the containers are those of the packing plan,
-and 90 % of the earlier rate are reached.
+One topology takes a third of the faults in turn, or all with ``HERONRY_FAULTS=all``. ``HERONRY_FAULTS_SEED`` (default
+1) draws them, their order and the victims. A second topology, with a standby master, takes the fault that needs one.
+After each fault: every line emitted until then is acked and its words are in the append-only files, one master leads,
+no task causes backpressure, the containers are those of the packing plan, and the flow reaches 90 % of the earlier
+rate.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ SEED = os.environ.get("HERONRY_FAULTS_SEED", "1")
 TEXT = ROOT / "examples" / "data" / "northanger_abbey.txt"
 LINES_PER_SECOND = 150
 RATE_SECONDS, WINDOW_SECONDS = 4.0, 1.5
-FLOWS = 0.5  # of the rate must go on where the data plane is not touched
+FLOWS = 0.5  # minimum share of the rate if the data plane is not affected
 TASKS = {"lines": 1, "words": 1, "sink": 2}
 
 
 @pytest.fixture(scope="module")
 def package() -> Iterator[Path]:
-    """What is submitted: the topology, the components it is made of, the text."""
+    """Yield the folder to submit: the topology, its components and the text."""
     folder = Path(tempfile.mkdtemp(prefix="heronry-package-"))
     here = Path(__file__).parent
     for file in (here / "docker_fault_topology.py", here.parent / "faults" / "fault_topology.py", TEXT):
@@ -51,7 +51,7 @@ def package() -> Iterator[Path]:
 
 
 class Run:
-    """One topology under faults."""
+    """Topology under faults."""
 
     def __init__(self, cluster: ComposeCluster, package: Path, name: str, config: dict[str, Any]) -> None:
         self.cluster = cluster
@@ -66,28 +66,28 @@ class Run:
         wait_for_cluster(lambda: self.flow.bytes > 0, f"{name} writes")
         self.numbers = set(cluster.containers(name))
         self.text = Text(TEXT)
-        self.again = 0  # words that came again, so far
+        self.again = 0  # words repeated so far
         self.epoch = 0  # of the last master
 
     def __enter__(self) -> Run:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Kill it; nothing of it is left."""
+        """Kill the topology; nothing of it may be left."""
         self.flow.close()
         self.cluster.heron("kill", "docker/tests", self.name)
         assert self.cluster.containers(self.name) == {}
         assert self.flow.volume not in docker("volume", "ls", "--quiet")
 
     def all_run(self) -> dict[str, Any] | None:
-        """The status, if everything runs and the containers are those of the plan."""
+        """Return the status if all processes run and the containers are those of the plan."""
         if set(self.cluster.containers(self.name)) != self.numbers:
             return None
         status = self.cluster.status(self.name)
         return status if status["state"] == "running" else None
 
     def take(self, fault: Fault, draw: random.Random) -> None:
-        """One fault, and all that must hold after it."""
+        """Inject one fault and check everything that must hold afterwards."""
         cluster, flow = self.cluster, self.flow
         wait_for_cluster(self.all_run, f"{self.name} runs before: {fault.name}")
         began = time.monotonic()
@@ -123,7 +123,7 @@ class Run:
         cluster.lap(f"{fault.name}: {docker_fault_table.table()[-1]}")
 
     def account(self, emitted: dict[int, int]) -> int:
-        """Every word of every line below ``emitted`` is written down; returns how many came again."""
+        """Check that every word of every line below ``emitted`` is written; return how many are repeated."""
         with tempfile.TemporaryDirectory() as folder:
             copied = self.flow.copy(Path(folder))
             for file in copied.glob("progress-*.json"):
@@ -134,7 +134,7 @@ class Run:
         return account.again
 
     def master(self) -> dict[str, Any]:
-        """Who leads, by the state store."""
+        """Return the leader according to the state store."""
         code = (
             f"m = message_codecs.MASTER_LOCATION.decode(store.get(paths.master({self.name!r})).data)\n"
             f"e = message_codecs.MASTER_EPOCH.decode(store.get(paths.epoch({self.name!r})).data)\n"
@@ -144,7 +144,7 @@ class Run:
         return found
 
     def one_master_rules(self, epoch_before: int) -> None:
-        """Node, epoch and logs name one leader, and it is one of the processes."""
+        """Check that node, epoch and logs name one leader, which is one of the processes."""
         leader = self.master()
         self.epoch = leader["epoch"]
         assert leader["epoch"] == leader["highest"] >= epoch_before
@@ -157,7 +157,7 @@ class Run:
         assert len(led) == 1, f"one epoch, one master: {led}"
 
 
-def test_nothing_is_lost_whatever_dies(cluster: ComposeCluster, package: Path) -> None:
+def test_no_line_is_lost_under_any_fault(cluster: ComposeCluster, package: Path) -> None:
     draw = random.Random(SEED)
     control, *others = FAULTS
     with Run(cluster, package, "Survivor", {}) as run:
@@ -167,6 +167,6 @@ def test_nothing_is_lost_whatever_dies(cluster: ComposeCluster, package: Path) -
             run.take(fault, draw)
 
 
-def test_with_a_standby_nothing_is_lost_either(cluster: ComposeCluster, package: Path) -> None:
+def test_no_line_is_lost_with_a_standby_master(cluster: ComposeCluster, package: Path) -> None:
     with Run(cluster, package, "Standby", {"topology.master.replicas": 2}) as run:
         run.take(STANDBY_FAULT, random.Random(SEED))

@@ -1,6 +1,6 @@
-"""Five topologies on one cluster, one of which dies again and again: the others do not feel it.
+"""Five topologies on one cluster, one in a crash loop: the others are not affected.
 
-Fifty processes: it takes two cores for some minutes, so it is part of the whole table (``HERONRY_FAULTS=all``) only.
+The fifty processes need two cores for some minutes, so this runs with the whole table (``HERONRY_FAULTS=all``) only.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ WATCH_SECONDS = 15.0
 
 
 def counted(cluster: ComposeCluster, name: str) -> tuple[float, int]:
-    """(instant, tuples) that the topology's bolt has written last."""
+    """Return the last (time, tuples) that the topology's bolt has written."""
     at, count = json.loads(inside(cluster.containers(name)[1], "cat", "/var/lib/heronry/out/count"))
     return float(at), int(count)
 
 
 @pytest.mark.skipif(os.environ.get("HERONRY_FAULTS") != "all", reason="part of make test-docker")
-def test_a_crash_loop_costs_its_neighbours_nothing(cluster: ComposeCluster) -> None:
+def test_crash_loop_does_not_slow_other_topologies(cluster: ComposeCluster) -> None:
     try:
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda name: cluster.submit(SMALL, "Small", name, {"per_second": PER_SECOND}), GOOD))
@@ -55,5 +55,5 @@ def test_a_crash_loop_costs_its_neighbours_nothing(cluster: ComposeCluster) -> N
 
 
 def restarts(cluster: ComposeCluster) -> int:
-    """How often the crashing bolt was started again."""
+    """Return how often the crashing bolt was restarted."""
     return max(p["restarts"] for p in cluster.status(BAD)["processes"] if p["component"] == "count")

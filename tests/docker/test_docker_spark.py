@@ -1,6 +1,7 @@
-"""The cluster's own Spark (profile ``spark``): a program in batch and by micro-batches, as the guide has it.
+"""The cluster's own Spark (profile ``spark``): a program in batch and by micro-batches, as in the guide.
 
-Its image has Java and Spark and takes minutes to build, so it is part of the whole table (``HERONRY_FAULTS=all``) only.
+Its image has Java and Spark and takes minutes to build, so this runs with the whole table (``HERONRY_FAULTS=all``)
+only.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.skipif(os.environ.get("HERONRY_FAULTS") != "all", reaso
 
 @pytest.fixture
 def sparks() -> Iterator[ComposeCluster]:
-    """A cluster with a Spark."""
+    """Yield a cluster with Spark."""
     made = ComposeCluster("--profile", "spark")
     made.environment["HERONRY_SPARK_PORT"] = str(free_port())
     try:
@@ -38,12 +39,12 @@ def sparks() -> Iterator[ComposeCluster]:
 
 
 def inside(sparks: ComposeCluster, *command: str, check: bool = True) -> str:
-    """In the container of Spark's master, where drivers run."""
+    """Run a command in the container of Spark's master, where drivers run."""
     return sparks.compose("exec", "-T", "spark-master", *command, check=check)
 
 
 def counted(sparks: ComposeCluster, place: str) -> dict[str, int]:
-    """What a run has written there."""
+    """Return the counts that a run has written."""
     lines = inside(sparks, "sh", "-c", f"cat {place}/output/*.json").splitlines()
     rows = [json.loads(line) for line in lines]
     found = {row["key"]: row["value"] for row in rows}
@@ -52,11 +53,11 @@ def counted(sparks: ComposeCluster, place: str) -> dict[str, int]:
 
 
 def true_counts(*texts: str) -> dict[str, int]:
-    """As the program's reader would say it."""
+    """Return the word counts of the texts, split as by the program's reader."""
     return dict(Counter(word for text in texts for word in re.findall(r"[a-z']+", text.lower())))
 
 
-def test_a_program_runs_there_in_batch_and_by_micro_batches_and_a_worker_may_die(sparks: ComposeCluster) -> None:
+def test_program_runs_in_batch_and_by_micro_batches_when_a_worker_dies(sparks: ComposeCluster) -> None:
     text = TEXT.read_text()
     run("docker", "compose", "cp", "examples", "spark-master:/data/", env=sparks.environment)
     inside(sparks, "heron", "submit", "spark", PROGRAM, "words", *MASTER, "--output-path", "/data/batch", "--",

@@ -1,5 +1,7 @@
-"""What a topology may keep in its volume is bounded: whoever writes more is ended, named, and begins again when there
-is room. (15 s, once the cluster is up.)"""
+"""Size limit of a topology's volume: a topology that exceeds it is ended and named, and restarts when there is room.
+
+This takes 15 s once the cluster is up.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ from tests.support.clusters.compose import ROOT, ComposeCluster, docker, wait_fo
 
 NAME = "Filling"
 WHERE = f"cluster=docker&role=tests&environ=default&topology={NAME}&component=__container__"
-MOST_MIB = 1024  # what may be written before it is seen, on a machine that is busy
+MOST_MIB = 1024  # amount that may be written before it is noticed, on a busy machine
 
 
 @pytest.fixture
 def filling(cluster: ComposeCluster) -> Iterator[ComposeCluster]:
-    """A topology that does as it is told."""
+    """Yield a cluster with a topology that fills its volume on request."""
     cluster.submit(ROOT / "tests" / "docker" / "docker_filling_topology.py", "Filling", NAME, {})
     yield cluster
     cluster.heron("kill", "docker/tests", NAME)
@@ -35,12 +37,12 @@ def order(cluster: ComposeCluster, what: str) -> None:
 
 
 def trouble(cluster: ComposeCluster) -> str:
-    """What ``heron status`` says of container 1."""
+    """Return the problem of container 1 in ``heron status``."""
     return next((c.get("trouble", "") for c in cluster.status(NAME)["containers"] if c["id"] == 1), "")
 
 
 def told(cluster: ComposeCluster, text: str) -> dict[str, Any]:
-    """The spout's process, when this is said of the container and of it."""
+    """Return the spout's process, once the status reports this text for it and its container."""
 
     def there() -> dict[str, Any] | None:
         status = cluster.status(NAME)
@@ -56,7 +58,7 @@ def runs(cluster: ComposeCluster) -> None:
     )
 
 
-def test_who_fills_a_volume_is_ended_and_named_and_begins_again_when_there_is_room(filling: ComposeCluster) -> None:
+def test_topology_over_its_volume_limit_is_ended_named_and_restarted_with_room(filling: ComposeCluster) -> None:
     order(filling, "hidden")
     spout = told(filling, f"of {BOUND_MIB} MiB (topology.volume.disk)")
     assert f"most of it in {VOLUME}/hidden" in spout["last_error"]

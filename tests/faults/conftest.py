@@ -1,4 +1,4 @@
-"""Every test here starts real processes and harms them; the table of recovery times stands at the end of the run."""
+"""Fixtures of tests that start real processes and harm them; a run ends with the table of recovery times."""
 
 from __future__ import annotations
 

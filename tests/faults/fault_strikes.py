@@ -1,7 +1,7 @@
-"""The faults: what is done to which process, what must come back, and what may be seen of it in the data.
+"""Faults of processes: the harm, the processes that must be replaced, and the permitted effect on data.
 
-A strike is a generator: it does its harm, and yields the names of the processes (with their ids) that must be replaced
-before the topology is whole again. A SIGSTOP that others must survive is undone in its second half.
+A strike is a generator: it does its harm, and yields the names and ids of the processes that must be replaced before
+the topology is complete again. A SIGSTOP that others must survive is undone in its second half.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Strike = Callable[[FaultCluster, dict[str, Process], random.Random], Victims]
 
 @dataclass(frozen=True)
 class Fault:
-    """One row of the table. ``exactly_once``: no tuple may be lost or come again by it."""
+    """Fault of the table. ``exactly_once``: it may neither lose nor repeat a tuple."""
 
     name: str
     strike: Strike
@@ -31,7 +31,7 @@ class Fault:
 
 
 def kill_one(kind: str, component: str = "") -> Strike:
-    """kill -9 of one process of a kind, drawn by the seed."""
+    """Run kill -9 on one process of a kind, drawn by the seed."""
 
     def strike(cluster: FaultCluster, processes: dict[str, Process], draw: random.Random) -> Victims:
         found = sorted(
@@ -48,7 +48,7 @@ def kill_one(kind: str, component: str = "") -> Strike:
         victim = draw.choice(found)
         pid = processes[victim]["pid"]
         cluster.kill_9(pid)
-        if kind == "heron_container":  # everything in it goes with it
+        if kind == "heron_container":  # all its processes end with it
             return members(processes, processes[victim]["container"])
         return {victim: pid}
 
@@ -56,13 +56,13 @@ def kill_one(kind: str, component: str = "") -> Strike:
 
 
 def kill_container_0(cluster: FaultCluster, processes: dict[str, Process], draw: random.Random) -> Victims:
-    """kill -9 of the heron_container that holds the master."""
+    """Run kill -9 on the heron_container of the master."""
     cluster.kill_9(processes["heron_container-0"]["pid"])
     return members(processes, 0)
 
 
 def kill_container_of_the_leader(cluster: FaultCluster, processes: dict[str, Process], draw: random.Random) -> Victims:
-    """kill -9 of the heron_container that holds the master that leads; the one that stood by in another leads then."""
+    """Run kill -9 on the heron_container of the leading master; the standby master in another container then leads."""
     old, _ = cluster.master()
     assert old is not None
     masters = {p["pid"]: p["container"] for p in processes.values() if p["kind"] == "topology_master"}
@@ -82,13 +82,13 @@ def kill_container_of_the_leader(cluster: FaultCluster, processes: dict[str, Pro
 def kill_scheduler_and_container_0(
     cluster: FaultCluster, processes: dict[str, Process], draw: random.Random
 ) -> Victims:
-    """kill -9 of the two that bring each other back."""
+    """Run kill -9 on the scheduler and container 0, which restart each other."""
     cluster.kill_9(processes["heron_scheduler"]["pid"])
     return {"heron_scheduler": processes["heron_scheduler"]["pid"], **kill_container_0(cluster, processes, draw)}
 
 
 def kill_zygote(cluster: FaultCluster, processes: dict[str, Process], draw: random.Random) -> Victims:
-    """kill -9 of the process that forks the instances of a container; they end with it."""
+    """Run kill -9 on the process that forks the instances of a container; they end with it."""
     container = draw.choice(sorted({p["container"] for p in processes.values() if p["kind"] == "heron_instance"}))
     (zygote,) = cluster.titled(f"zygote-{container}")
     cluster.kill_9(zygote.pid)
@@ -96,7 +96,7 @@ def kill_zygote(cluster: FaultCluster, processes: dict[str, Process], draw: rand
 
 
 def kill_services(cluster: FaultCluster, processes: dict[str, Process], draw: random.Random) -> Victims:
-    """kill -9 of the process that forks the services of a container with tasks; they end with it."""
+    """Run kill -9 on the process that forks the services of a container with tasks; they end with it."""
     container = draw.choice(sorted({p["container"] for p in processes.values() if p["kind"] == "stream_manager"}))
     (zygote,) = cluster.titled(f"services-{container}")
     cluster.kill_9(zygote.pid)
@@ -105,17 +105,17 @@ def kill_services(cluster: FaultCluster, processes: dict[str, Process], draw: ra
 
 
 def members(processes: dict[str, Process], container: int) -> Victims:
-    """All processes of a container."""
+    """Return all processes of a container."""
     return {name: process["pid"] for name, process in processes.items() if process["container"] == container}
 
 
 def nothing(cluster: FaultCluster, processes: dict[str, Process], draw: random.Random) -> Victims:
-    """The control run."""
+    """Do nothing: the control run."""
     return {}
 
 
 def stop_stream_manager(cluster: FaultCluster, processes: dict[str, Process], draw: random.Random) -> Victims:
-    """SIGSTOP of a stream manager until the master has given it up; then it goes on."""
+    """Stop a stream manager (SIGSTOP) until the master has given it up, and resume it."""
     victim = draw.choice(sorted(name for name in processes if name.startswith("stream_manager-")))
     said = f"stream manager {processes[victim]['container']} was silent for its lease"
     pid = processes[victim]["pid"]
@@ -126,7 +126,7 @@ def stop_stream_manager(cluster: FaultCluster, processes: dict[str, Process], dr
 
 
 def stop_master(cluster: FaultCluster, processes: dict[str, Process], draw: random.Random) -> Victims:
-    """SIGSTOP of the master until a standby leads; then the old one goes on, and must not act."""
+    """Stop the master (SIGSTOP) until a standby leads; the resumed one must not act."""
     old, _ = cluster.master()
     assert old is not None
     cluster.stop(old.pid)
@@ -136,7 +136,7 @@ def stop_master(cluster: FaultCluster, processes: dict[str, Process], draw: rand
         return now is not None and now.epoch > old.epoch and now.pid != old.pid
 
     wait_until(another_leads, "a standby leads")
-    # It must also have begun to act: the stream managers have heard of it.
+    # It must also have begun to act: the stream managers know it.
     cluster.wait_for_more()
     cluster.cont(old.pid)
     (name,) = [name for name, process in processes.items() if process["pid"] == old.pid]
@@ -146,7 +146,7 @@ def stop_master(cluster: FaultCluster, processes: dict[str, Process], draw: rand
 
 
 def hang(kind: str) -> Strike:
-    """SIGSTOP that nobody undoes: heron_container ends the process, and starts another."""
+    """Stop a process (SIGSTOP) without SIGCONT: heron_container kills it and starts another."""
 
     def strike(cluster: FaultCluster, processes: dict[str, Process], draw: random.Random) -> Victims:
         victim = draw.choice(sorted(name for name, process in processes.items() if process["kind"] == kind))
@@ -158,7 +158,7 @@ def hang(kind: str) -> Strike:
 
 
 def deactivate(cluster: FaultCluster, processes: dict[str, Process], draw: random.Random) -> Victims:
-    """heron deactivate: the flow ends; heron activate: it goes on."""
+    """Stop the flow with heron deactivate, and resume it with heron activate."""
     cluster.heron("deactivate", "local", cluster.name)
     last = [cluster.flow.bytes, time.monotonic()]
 
@@ -174,7 +174,7 @@ def deactivate(cluster: FaultCluster, processes: dict[str, Process], draw: rando
     return {}
 
 
-# Long, so that a loaded machine times no tuple out where none may be; short, where one is lost and must come again.
+# Long, so that no tuple times out on a loaded machine where none may; short, where one is lost and must be replayed.
 PATIENT = {"topology.message.timeout.secs": 120}
 BRISK = {"topology.message.timeout.secs": 6, "topology.max.spout.pending": 5000}
 STANDBY = {"topology.master.replicas": 2}

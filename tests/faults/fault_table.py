@@ -1,4 +1,4 @@
-"""The table that a run prints: fault, what came again, how long it took."""
+"""Table of a run's faults: repeated tuples, and recovery times."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """One fault that was survived. Times are seconds; None: not seen."""
+    """Fault that the topology survived. Times are seconds; None: not observed."""
 
     fault: str
     containers: int
@@ -31,7 +31,7 @@ HEADER = (
 
 
 def table() -> list[str]:
-    """In Markdown."""
+    """Return the table in Markdown."""
     text = [f"| {' | '.join(HEADER)} |", f"|{'|'.join('---' for _ in HEADER)}|"]
     for row in ROWS:
         full = "–" if row.full_rate is None else f"{row.full_rate:.1f}"

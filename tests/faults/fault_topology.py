@@ -1,13 +1,13 @@
-"""The topology that the fault tests submit: lines -> words -> a sink that writes each word down before it acks.
+"""Topology of the fault tests: lines -> words -> a sink that writes each word to a file before it acks.
 
     heron submit local tests/faults/fault_topology.py Faults -- '{"output": ..., "path": ...}'
 
-Files in the output folder, beside which nothing is shared with the test:
+The topology and the test share only these files in the output folder:
 
 ``sink-<task>-<pid>``      one row for each word, in the order of the acks; kill -9 may tear the last
-``progress-<task>.json``   of a spout: what it has done, replaced atomically a few times a second
-``end``                    made by the test: the spouts emit no further line and say in their progress when all is acked
-``slow``                   made by the test: while it is there, the sink sleeps over every word
+``progress-<task>.json``   progress of a spout, replaced atomically a few times a second
+``end``                    created by the test: the spouts stop emitting, and their progress says when all is acked
+``slow``                   created by the test: while it exists, the sink sleeps over every word
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from heronry import BasicBolt, BatchBolt, Grouping, Spout, Topology
 ROW = np.dtype([("number", "<u4"), ("index", "<u2"), ("word", "S26")])
 LINES_PER_CALL = 64
 SAVE_SECONDS = 0.2
-SLOW_SECONDS = 0.002  # for a word; a busy sink takes less than a hundredth of it
-LOOK_EACH = 8  # words between two looks at the file that says slow
+SLOW_SECONDS = 0.002  # per word; a busy sink takes less than a hundredth of it
+LOOK_EACH = 8  # words between two checks for the file ``slow``
 
 
 def words_of(line: str) -> list[str]:
-    """What the splitter makes of a line."""
+    """Return the words of a line."""
     return re.findall(r"[a-z']+", line.lower())
 
 
 class Lines(Spout):
-    """The text over and over, until ``end`` is there. What is saved lies below the first line that is not acked."""
+    """Spout that repeats the text until ``end`` exists; saved progress is below the first line that is not acked."""
 
     outputs = ["number", "line", "padding"]
     ahead = 2000  # new lines that a task may emit before it saves again
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Go on from what was saved."""
+        """Continue from the saved progress."""
         self.task = context.get_task_id()
         peers = context.get_component_tasks(context.get_component_id())
         self.share, self.of = peers.index(self.task), len(peers)
@@ -65,7 +65,7 @@ class Lines(Spout):
         self.save()
 
     def next_tuple(self) -> None:
-        """Failed lines first, then new ones."""
+        """Emit failed lines first, then new ones."""
         self.find_end()
         for _ in range(LINES_PER_CALL):
             if self.again:
@@ -91,7 +91,7 @@ class Lines(Spout):
         return number
 
     def ack(self, tup_id: int) -> None:
-        """Move on over every line that is done without a gap."""
+        """Advance over every line that is done without a gap."""
         self.acked.add(tup_id)
         while self.done in self.acked:
             self.acked.remove(self.done)
@@ -100,24 +100,24 @@ class Lines(Spout):
             self.save()
 
     def fail(self, tup_id: int, reason: Any) -> None:
-        """Emit it again."""
+        """Emit the line again."""
         if not self.failed[str(reason.kind)]:
             self.log.warning("line %d failed: %s", tup_id, reason)
         self.failed[str(reason.kind)] += 1
         self.again.append(tup_id)
 
     def activate(self) -> None:
-        """The owner wants it to run."""
+        """Resume."""
         self.activations.append("activate")
         self.save()
 
     def deactivate(self) -> None:
-        """The owner wants it to rest."""
+        """Pause."""
         self.activations.append("deactivate")
         self.save()
 
     def save(self) -> None:
-        """Replace the file; whoever reads it sees the old text or the new."""
+        """Replace the file atomically."""
         self.save_at = time.monotonic() + SAVE_SECONDS
         self.limit = max(self.next, self.emitted_before) + self.ahead * self.of
         text = json.dumps(
@@ -133,29 +133,29 @@ class Lines(Spout):
 
 
 class Words(BasicBolt):
-    """A line to its words."""
+    """Bolt that splits lines into words."""
 
     outputs = ["number", "index", "word", "padding"]
 
     def process(self, tup: Any) -> None:
-        """Emit each word with its place."""
+        """Emit each word with its position."""
         number, line, padding = tup.values
         for index, word in enumerate(words_of(line)):
             self.emit([number, index, word, padding])
 
 
 class Sink(BatchBolt):
-    """Writes down, then acks (a BatchBolt acks when ``process_batch`` returns)."""
+    """Bolt that writes tuples down, then acks (a BatchBolt acks when ``process_batch`` returns)."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Open a file of this process's own."""
+        """Open a file of this process."""
         output = Path(config["user.output"])
         self.slow_file = output / "slow"
         name = output / f"sink-{context.get_task_id()}-{os.getpid()}"
         self.descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def process_batch(self, tuples: Any) -> None:
-        """Append the rows, slowly if told so."""
+        """Append the rows; slowly while ``slow`` exists."""
         rows = np.empty(len(tuples), dtype=ROW)
         for field in ("number", "index", "word"):
             rows[field] = tuples.column(field)
@@ -168,18 +168,18 @@ class Sink(BatchBolt):
         self.write(rows[written:].tobytes())
 
     def write(self, data: bytes) -> None:
-        """To the operating system, all of it: it outlives this process."""
+        """Write all data to the operating system: it outlives this process."""
         while data:
             data = data[os.write(self.descriptor, data) :]
 
 
-# A test imports this file, too, with arguments of its own on its command line.
+# A test also imports this file, with other arguments on its command line.
 _given: dict[str, Any] = json.loads(sys.argv[1]) if sys.argv[1:] and sys.argv[1].startswith("{") else {}
 _tasks: dict[str, int] = _given.get("tasks", {})
 
 
 class Faults(Topology):
-    """lines -> words -> sink."""
+    """Topology lines -> words -> sink."""
 
     config = {
         "topology.reliability.mode": "ATLEAST_ONCE",

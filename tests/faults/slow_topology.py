@@ -1,7 +1,6 @@
-"""A spout that emits as fast as it may, and slow bolts in a row. Submitted as it is, so this file imports nothing here.
+"""Topology of a spout that emits as fast as possible and slow bolts in a row; the file is submitted alone.
 
-The last bolt writes when each tuple was done and how old it was then, the spout how many it has emitted, what was acked
-and what failed.
+The last bolt records when each tuple was done and its age. The spout records its emits, acks and fails.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from heronry import BasicBolt, Spout, TopologyBuilder
 
 
 class FloodSpout(Spout):
-    """One tuple for each call, whenever it is asked."""
+    """Spout that emits one tuple per call."""
 
     outputs = ["born", "pad"]
 
@@ -29,52 +28,52 @@ class FloodSpout(Spout):
         self.number = 0
 
     def next_tuple(self) -> None:
-        """One tuple, of this moment."""
+        """Emit one tuple with the current time."""
         self.number += 1
         os.pwrite(self.emitted, b"%d" % self.number, 0)
         self.emit([time.monotonic(), self.pad], tup_id=self.number)
 
     def ack(self, tup_id: int) -> None:
-        """Note it."""
+        """Record the ack."""
         self.settled.write(f"{time.monotonic()} acked\n")
 
     def fail(self, tup_id: int, reason: Any) -> None:
-        """Note it."""
+        """Record the fail."""
         self.settled.write(f"{time.monotonic()} {reason.kind}\n")
 
 
 class SlowBolt(BasicBolt):
-    """Takes its time for each tuple."""
+    """Bolt that takes a fixed time per tuple."""
 
     outputs = ["born", "pad"]
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """How long."""
+        """Read the time per tuple."""
         self.seconds = config["user.seconds"]
 
     def process(self, tup: Any) -> None:
-        """Sleep, then pass it on."""
+        """Sleep, then pass the tuple on."""
         time.sleep(self.seconds)
         self.emit([*tup.values])
 
 
 class LastBolt(BasicBolt):
-    """The end of the row."""
+    """Bolt at the end of the row."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """How long, and where to write."""
+        """Read the time per tuple and the output path."""
         self.seconds = config["user.seconds"]
         self.done = (Path(config["user.folder"]) / "done").open("a", buffering=1)
 
     def process(self, tup: Any) -> None:
-        """Sleep, then note it."""
+        """Sleep, then record the tuple."""
         time.sleep(self.seconds)
         now = time.monotonic()
         self.done.write(f"{now} {now - tup.values[0]}\n")
 
 
 def build(name: str, seconds: list[float], config: dict[str, Any]) -> TopologyBuilder:
-    """The spout, and a bolt of so many seconds a tuple for each entry."""
+    """Return the spout and, for each entry, a bolt that takes this many seconds per tuple."""
     builder = TopologyBuilder(name)
     builder.set_config(config)
     before = builder.add_spout("spout", FloodSpout, par=1)

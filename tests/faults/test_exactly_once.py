@@ -1,8 +1,8 @@
-"""State that is kept: whatever dies, stands still or does not write, each line counts once.
+"""Each line counts once with kept state, whichever processes die, stop or cannot write.
 
-``examples/exact_words.py`` reads files that grow meanwhile; any process of the topology is killed or stopped, in an
-order drawn from the seed, and the storage refuses to write for a while. In the end the sink's files hold each count of
-each word exactly once, which is what one undisturbed run would have written.
+``examples/exact_words.py`` reads files that grow meanwhile. Processes of the topology are killed or stopped in an order
+drawn from the seed, and the storage rejects writes for a while. In the end the sink's files hold each count of each
+word exactly once, as after an undisturbed run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _AT = re.compile(r"^(\S+ \S+) .*generation (\d+)(: restoring| runs|: starting)",
 
 
 class ExactWords(FaultCluster):
-    """The example, on folders of its own."""
+    """The example with its own folders."""
 
     @property
     def lines(self) -> Path:
@@ -45,7 +45,7 @@ class ExactWords(FaultCluster):
         return self.folder / "counts"
 
     def submit(self, deactivated: bool = False) -> None:
-        """All tasks run when this returns."""
+        """Submit the topology and wait until all tasks run."""
         self.lines.mkdir()
         settings = {**self._settings, "topology.stateful.checkpoint.interval.secs": INTERVAL_SECONDS}
         self.heron("submit", "local", str(ROOT / "examples" / "exact_words.py"), "ExactWords", "--name", self.name,
@@ -54,19 +54,19 @@ class ExactWords(FaultCluster):
         self._runtime = Path(self.launch.runtime_dir)
 
     def write(self, draw: random.Random) -> None:
-        """Some lines more, in one of the files."""
+        """Append some lines to one of the files."""
         with (self.lines / f"{draw.randrange(FILES)}.txt").open("a") as file:
             file.writelines(f"and the {draw.randrange(WORDS)}\n" for _ in range(draw.randrange(60)))
 
     def truth(self) -> Counter[tuple[str, int]]:
-        """What has to be written."""
+        """Return the expected output."""
         words: Counter[str] = Counter()
         for path in self.lines.iterdir():
             words.update(path.read_text().split())
         return Counter({(word, count + 1): 1 for word, n in words.items() for count in range(n)})
 
     def written(self) -> Counter[tuple[str, int]]:
-        """What is written."""
+        """Return the actual output."""
         rows: Counter[tuple[str, int]] = Counter()
         for path in self.counts.glob("[!.]*"):
             for line in path.read_text().splitlines():
@@ -75,10 +75,10 @@ class ExactWords(FaultCluster):
         return rows
 
     def recoveries(self) -> list[float]:
-        """Seconds from each restore that a master began to the moment when all ran again."""
+        """Return the seconds from each restore to the moment when all processes ran again."""
         found, since = [], None
         for at, _, what in _AT.findall(self.log("topology_master-0")):
-            moment = datetime.strptime(at, "%Y-%m-%d %H:%M:%S,%f").timestamp()  # differences only
+            moment = datetime.strptime(at, "%Y-%m-%d %H:%M:%S,%f").timestamp()  # only differences matter
             if what == " runs" and since is not None:
                 found.append(moment - since)
                 since = None
@@ -88,19 +88,19 @@ class ExactWords(FaultCluster):
 
 
 def refuse_to_write(parts: Path, seconds: float) -> None:
-    """The folder is not there, and nobody can make it; for so long."""
+    """Make the checkpoint folder unavailable for this many seconds."""
     away = parts.with_name("parts-away")
     if not parts.is_dir():
         return
     parts.rename(away)
-    with contextlib.suppress(IsADirectoryError):  # somebody has just made it anew: then nothing is refused this time
+    with contextlib.suppress(IsADirectoryError):  # just created again by a process: nothing is rejected this time
         parts.write_text("no folder")
     time.sleep(seconds)
     wait_until(lambda: put_back(away, parts), "the folder of parts is there again")
 
 
 def put_back(away: Path, parts: Path) -> bool:
-    """True if it is done; somebody may make the folder at any moment."""
+    """Return True if the folder is restored; a process may create it at any moment."""
     with contextlib.suppress(OSError):
         if parts.is_dir():
             for file in parts.iterdir():
@@ -113,7 +113,7 @@ def put_back(away: Path, parts: Path) -> bool:
 
 
 def strike(cluster: ExactWords, draw: random.Random) -> str:
-    """Kill or stop any process of the topology, or have the storage refuse to write, for a while; what it was."""
+    """Kill or stop any process, or let the storage reject writes for a while; return the name of the fault."""
     if draw.random() < 0.1:
         refuse_to_write(cluster.place / "checkpoints" / "parts", draw.choice([0.5, 2.5]))
         return "storage"
@@ -135,7 +135,7 @@ def strike(cluster: ExactWords, draw: random.Random) -> str:
 
 
 class Updates:
-    """``heron update`` and ``heron move`` of the topology, again and again, whatever else happens to it."""
+    """Repeated runs of ``heron update`` and ``heron move``."""
 
     def __init__(self, cluster: ExactWords, draw: random.Random) -> None:
         self._cluster, self._draw = cluster, draw
@@ -143,7 +143,7 @@ class Updates:
         self.ended: Counter[str] = Counter()
 
     def look(self, more: bool = True) -> bool:
-        """True if none is under way; the next one begins, if ``more``."""
+        """Return True if no update is running; start the next one if ``more``."""
         if self._running is not None:
             if self._running.poll() is None:
                 return False
@@ -162,7 +162,7 @@ class Updates:
         return not more
 
     def _next(self) -> list[str]:
-        """Tasks, containers, settings, or a container that moves; numbers of containers grow with each move."""
+        """Return the next command: parallelism, settings, or a moved container, whose number grows with each move."""
         draw, name = self._draw, self._cluster.name
         if draw.random() < 0.25:
             running = [1]
@@ -179,7 +179,7 @@ class Updates:
 
 
 @pytest.mark.parametrize("updated", [False, True], ids=["", "while it is updated"])
-def test_every_line_counts_once_whatever_happens(updated: bool) -> None:
+def test_every_line_counts_once_under_faults_and_updates(updated: bool) -> None:
     draw, struck = random.Random(SEED), Counter[str]()
     cluster = ExactWords(2)
     updates = Updates(cluster, random.Random(SEED + 1))

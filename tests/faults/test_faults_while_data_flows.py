@@ -1,4 +1,4 @@
-"""Processes are killed and stopped while a topology works at full speed; nothing is lost, and it goes on.
+"""A topology at full speed loses nothing and continues while processes are killed and stopped.
 
 Each fault runs once, with the number of containers that the seed draws. ``HERONRY_FAULTS=all`` runs each fault with one
 and with three containers. ``HERONRY_FAULTS_SEED`` (default 1) draws the containers, victims and moments.
@@ -24,7 +24,7 @@ CONTAINERS = (1, 3)
 MIN_SECONDS, MAX_SECONDS = 2.5, 4.0  # of flow, before the fault
 RATE_SECONDS = 1.5
 RATE_PATIENCE_SECONDS = 5.0
-AFTERWARDS_BYTES = 1_000_000  # what still flows after the recovery, before the source ends
+AFTERWARDS_BYTES = 1_000_000  # amount that flows after the recovery, before the source ends
 
 
 def cases() -> list[tuple[Fault, int]]:
@@ -41,7 +41,7 @@ def text() -> Text:
 
 
 @pytest.mark.parametrize(("fault", "containers"), cases(), ids=lambda value: getattr(value, "name", str(value)))
-def test_nothing_is_lost_and_all_is_acked(fault: Fault, containers: int, text: Text) -> None:
+def test_no_line_is_lost_and_all_are_acked(fault: Fault, containers: int, text: Text) -> None:
     draw = random.Random(f"{SEED} {fault.name} {containers}")
     with fault_cluster(containers, config=fault.config, settings=fault.settings) as cluster:
         cluster.lap("submitted")
@@ -83,25 +83,25 @@ def test_nothing_is_lost_and_all_is_acked(fault: Fault, containers: int, text: T
 
 
 def watch_the_rate(cluster: FaultCluster, rate: float, struck: float) -> None:
-    """Let data flow until it has its earlier rate again, but not for ever: on a busy machine it may never have."""
+    """Let data flow until it has its earlier rate again, for a limited time: on a busy machine it may never have."""
     deadline = time.monotonic() + RATE_PATIENCE_SECONDS
     while time.monotonic() < deadline and cluster.flow.seconds_to(0.9, rate, struck, time.monotonic()) is None:
         time.sleep(POLL_SECONDS)
 
 
 def identities(processes: dict[str, Process]) -> dict[str, tuple[int, int]]:
-    """Who runs, and how often it has been restarted."""
+    """Return pid and number of restarts of each process."""
     return {name: (process["pid"], process["restarts"]) for name, process in processes.items()}
 
 
 def settled_processes(cluster: FaultCluster) -> dict[str, Process] | None:
-    """All processes, when two looks in a row show the same ones running."""
+    """Return all processes once two consecutive reads show the same ones running."""
     first, second = cluster.running(), cluster.running()
     return second if first and second and identities(first) == identities(second) else None
 
 
 def one_master_acts(cluster: FaultCluster, processes: dict[str, Process], epoch_before: int) -> None:
-    """The node, the epoch and the logs name one leader, and it is one of the processes."""
+    """Check that node, epoch and logs name one leader, which is one of the processes."""
     leader, highest = cluster.master()
     assert leader is not None
     assert highest is not None

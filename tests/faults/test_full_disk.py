@@ -1,5 +1,7 @@
-"""The disk of the home is full for a while, twice: the status says so with path and cure, data flows on, no checkpoint
-is half written, and once there is room everything is as if nothing had been."""
+"""A full disk under the home, twice: the status names path and remedy, data flows, and checkpoints stay complete.
+
+Once there is room, everything works as before.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ from tests.faults.test_exactly_once import ExactWords
 from tests.support.waiting import wait_until
 
 DISK_MB = 48
-FULL_SECONDS = 6.0  # several checkpoints' worth
+FULL_SECONDS = 6.0  # time of several checkpoints
 
 
 def fill(disk: Path) -> Path:
-    """A file that takes all the room there is."""
+    """Create a file that fills the disk."""
     filler = disk / "filler"
     with filler.open("ab", buffering=0) as file:
         for size in (1 << 20, 1 << 12):
@@ -31,7 +33,7 @@ def fill(disk: Path) -> Path:
     return filler
 
 
-def test_a_full_disk_is_named_and_outlived() -> None:
+def test_full_disk_is_named_in_the_status_and_survived() -> None:
     draw = random.Random(7)
     cluster = ExactWords(2)
     cluster.home.mkdir(mode=0o700)

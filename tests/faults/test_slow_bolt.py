@@ -1,8 +1,8 @@
-"""A sink that is a hundred times too slow: pressure starts, says whom it waits for, memory stays bounded, all arrives.
+"""A sink that is a hundred times too slow: backpressure names it, memory stays bounded, all lines arrive.
 
-The lines are padded, so that without a bound some hundred MiB would pile up within seconds. Every bound is set small;
-what a stream manager may hold then follows from the formula of ``stream_manager/core/credit.py``, what an instance may
-hold from the capacities of its queues.
+The lines are padded, so that without a bound some hundred MiB would pile up within seconds. Every bound is set low. The
+limit of a stream manager follows from the formula of ``stream_manager/core/credit.py``, that of an instance from the
+capacities of its queues.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tests.support.waiting import wait_until
 
 HIGH, WINDOW, CAPACITY, LARGEST_FRAME = 1 * MiB, 1 * MiB, 1 * MiB, 1 * MiB
 PADDING_BYTES = 1000  # of each line and each word
-SLOW_SECONDS = 10.0  # how long memory is watched; without a bound the source alone would add tens of MiB each second
-SLACK_BYTES = 24 * MiB  # of a process that begins to work: allocator, gRPC's buffers, tables of roots and ids
+SLOW_SECONDS = 10.0  # how long memory is observed; without a bound the source alone would add tens of MiB per second
+SLACK_BYTES = 24 * MiB  # of a process that starts to work: allocator, gRPC's buffers, tables of roots and ids
 CONFIG: dict[str, Any] = {
     "topology.message.timeout.secs": 600,
     "topology.max.spout.pending": 100_000,
@@ -33,28 +33,28 @@ SETTINGS = {"heron.streammgr.upload.window.bytes": WINDOW, "heron.streammgr.peer
 
 
 def stream_manager_bound(instances: int, peers: int, destinations: int) -> int:
-    """What all queues of one stream manager may hold together."""
+    """Return the maximum size of all queues of one stream manager together."""
     return destinations * memory_bound(HIGH, WINDOW, WINDOW, LARGEST_FRAME, instances, peers)
 
 
 def instance_bound() -> int:
-    """Data-in and data-out, each with a batch above its bound, and the batch in hand, encoded and decoded."""
+    """Return the maximum of data-in and data-out, each with an extra batch, and of the current batch in both forms."""
     return 2 * (CAPACITY + LARGEST_FRAME) + 2 * LARGEST_FRAME
 
 
 @pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "ATMOST_ONCE"])
 @pytest.mark.parametrize("containers", [1, 2])
-def test_a_slow_bolt_is_waited_for(containers: int, mode: str) -> None:
+def test_slow_bolt_causes_backpressure_with_bounded_memory(containers: int, mode: str) -> None:
     config = {**CONFIG, "topology.reliability.mode": mode}
     with fault_cluster(
         containers, config=config, settings=SETTINGS, padding=PADDING_BYTES, deactivated=True
     ) as cluster:
-        before = cluster.rss()  # nothing has flowed yet
+        before = cluster.rss()  # no data has flowed yet
         assert len(before) == containers + sum(cluster.tasks.values())
         cluster.heron("activate", "local", cluster.name)
         cluster.wait_for_flow(1.0)
         (cluster.output / "slow").touch()
-        # The source runs at full speed, so the splitter may be named now and then, too.
+        # The source runs at full speed, so the splitter may also be named at times.
         wait_until(lambda: sink_is_named(cluster), "heron status says that spouts wait for the sink", poll=0.5)
         began = time.monotonic()
         growth: dict[str, int] = {}
@@ -82,29 +82,29 @@ def test_a_slow_bolt_is_waited_for(containers: int, mode: str) -> None:
 
 
 def complete(cluster: FaultCluster, text: Text) -> Any:
-    """The account, once nothing is missing: without acks the last words are still on their way when the source ends."""
+    """Return the account once no line is missing: without acks, words are in flight when the source ends."""
     account = text.account(cluster.output)
     assert (account.wrong, account.unknown) == (0, 0), account
     return account if account.complete() else None
 
 
 def bound_of(name: str, cluster: FaultCluster) -> int:
-    """The formula for this process, with the tasks and containers of this topology."""
+    """Return the formula's bound for this process, with the tasks and containers of this topology."""
     tasks = sum(cluster.tasks.values())
     if not name.startswith("stream_manager"):
         return instance_bound()
-    # At worst all tasks are local, and each is a destination.
+    # In the worst case all tasks are local, and each is a destination.
     return stream_manager_bound(tasks, cluster.containers - 1, tasks)
 
 
 def sink_is_named(cluster: FaultCluster) -> bool:
-    """True if ``heron status`` names a task of the sink as the cause of backpressure."""
+    """Return True if ``heron status`` names a task of the sink as the cause of backpressure."""
     tasks = [p["task"] for p in cluster.processes().values() if p["component"] == "sink"]
     said = pressure(cluster)
     return any(f"sink task {task} (seen in container " in said for task in tasks)
 
 
 def pressure(cluster: FaultCluster) -> str:
-    """What ``heron status`` says of backpressure; empty if it says nothing."""
+    """Return the backpressure message of ``heron status``, or an empty string."""
     said = cluster.say("status", "local", cluster.name)
     return said[said.index("backpressure:") :] if "backpressure:" in said else ""

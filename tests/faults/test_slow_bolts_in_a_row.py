@@ -1,7 +1,7 @@
-"""Slow bolts behind a spout that emits whenever it is asked: what waits stays few tuples, and nothing times out.
+"""Slow bolts with a spout that emits whenever it is asked: few tuples are queued, and none times out.
 
-Nothing is set, so the bounds are the defaults: in bytes they would let in hours of work. What is compared are numbers
-of tuples, emitted and done, never times.
+The bounds are the defaults: in bytes they would admit hours of work. The test compares numbers of tuples, emitted and
+done, never times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WARM_UP_TUPLES, TUPLES = 20, 60
     ("mode", "bolts", "size"),
     [("ATMOST_ONCE", 1, 30), ("ATMOST_ONCE", 2, 30_000), ("ATLEAST_ONCE", 1, 30_000), ("ATLEAST_ONCE", 2, 30)],
 )
-def test_what_waits_for_slow_bolts_is_seconds_of_work(mode: str, bolts: int, size: int) -> None:
+def test_queue_of_slow_bolts_is_limited_to_seconds_of_work(mode: str, bolts: int, size: int) -> None:
     cluster = Cluster()
     home = cluster.home
     try:
@@ -39,7 +39,7 @@ def test_what_waits_for_slow_bolts_is_seconds_of_work(mode: str, bolts: int, siz
 
         wait_until(lambda: len(lines("done")) >= WARM_UP_TUPLES, "the bolts are warm")
         most = 0
-        while (done := len(lines("done"))) < TUPLES:  # a bolt that starves would let this run into the test's own bound
+        while (done := len(lines("done"))) < TUPLES:  # a bolt that starves would run into the test's own timeout
             most = max(most, int((home / "emitted").read_text()) - done)
             time.sleep(0.1)
         assert most <= MOST_WAITING, f"{most} tuples wait for bolts of {BOLT_SECONDS} s"

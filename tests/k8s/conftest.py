@@ -1,4 +1,4 @@
-"""One Kubernetes of two nodes for all tests here; ended when they have."""
+"""Fixtures of one two-node Kubernetes cluster for all tests here; it ends after them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.clusters.kubernetes_nodes import K8sNodes
 
 @pytest.fixture(scope="session")
 def nodes() -> Iterator[K8sNodes]:
-    """Whoever ends the run by SIGTERM has it cleared up, too."""
+    """Yield the nodes; SIGTERM also removes them."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     made = K8sNodes()
     try:
@@ -27,7 +27,7 @@ def nodes() -> Iterator[K8sNodes]:
 
 @pytest.fixture(scope="session")
 def cluster(nodes: K8sNodes) -> Iterator[K8sCluster]:
-    """Heronry's services on it."""
+    """Yield a cluster with Heronry's services."""
     made = K8sCluster(nodes)
     try:
         made.up()
@@ -38,7 +38,7 @@ def cluster(nodes: K8sNodes) -> Iterator[K8sCluster]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Any:
-    """A failure comes with what the cluster says."""
+    """Add the state of the cluster to the report of a failure."""
     report = yield
     made = getattr(item, "funcargs", {}).get("cluster") or getattr(item, "funcargs", {}).get("nodes")
     if report.when in ("call", "setup") and report.failed and made is not None:

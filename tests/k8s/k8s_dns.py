@@ -1,7 +1,7 @@
-"""The name server of the tests' cluster: addresses of Services and of the Pods of headless ones.
+"""Name server of the test cluster for addresses of Services and of the Pods of headless ones.
 
-``python k8s_dns.py PKI ADDRESS`` answers at ``ADDRESS:53``. It looks at the API server each third of a second; while
-that is away it knows what it knew. Debian's Kubernetes comes without one, and CoreDNS is no package.
+``python k8s_dns.py PKI ADDRESS`` answers at ``ADDRESS:53``. It polls the API server three times per second, and keeps
+the last answers during an outage. Debian's Kubernetes has no name server, and CoreDNS is not packaged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NO_ERROR, _NO_SUCH_NAME = 0, 3
 
 
 class Names:
-    """What the API server said last."""
+    """Names according to the last answer of the API server."""
 
     def __init__(self, pki: Path) -> None:
         self._context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
@@ -34,7 +34,7 @@ class Names:
         self._endpoints: dict[tuple[str, str], dict[str, Any]] = {}
 
     def look(self) -> None:
-        """Ask, again and again."""
+        """Poll the API server."""
         while True:
             try:
                 self._services, self._endpoints = self._ask("services"), self._ask("endpoints")
@@ -52,7 +52,7 @@ class Names:
         return {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in items}
 
     def find(self, name: str) -> list[str] | None:
-        """The addresses of a name; None if there is no such name."""
+        """Return the addresses of a name; None if the name is unknown."""
         if not name.endswith(f".{DOMAIN}"):
             return None
         parts = name.removesuffix(f".{DOMAIN}").split(".")
@@ -65,14 +65,14 @@ class Names:
         if not pod and found["spec"].get("clusterIP", "None") != "None":
             return [found["spec"]["clusterIP"]]
         subsets = self._endpoints.get((namespace, service), {}).get("subsets") or ()
-        # Whoever is not ready is there only where the Service publishes it: then all of them are "addresses".
+        # A Pod that is not ready is listed only if the Service publishes it: then all are "addresses".
         entries = [entry for subset in subsets for entry in subset.get("addresses") or ()]
         addresses = sorted({entry["ip"] for entry in entries if not pod or entry.get("hostname") == pod[0]})
         return addresses or (None if pod else [])
 
 
 def answer(names: Names, question: bytes) -> bytes:
-    """The datagram that answers. Raises IndexError, struct.error for one that is no question."""
+    """Return the datagram that answers a question. Raises IndexError, struct.error for a malformed one."""
     labels, at = [], 12
     while length := question[at]:
         labels.append(question[at + 1 : at + 1 + length].decode().lower())
@@ -88,7 +88,7 @@ def answer(names: Names, question: bytes) -> bytes:
 
 
 def main() -> None:
-    """Until it is ended."""
+    """Serve until the process ends."""
     names = Names(Path(sys.argv[1]))
     threading.Thread(target=names.look, daemon=True).start()
     server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -1,4 +1,4 @@
-"""The Helm chart makes what the manifests have, what Kubernetes takes, and two api servers of which one may die."""
+"""The Helm chart renders the manifests, is valid for Kubernetes, and keeps two API servers of which one may die."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.clusters.kubernetes_nodes import run
 from tests.support.waiting import wait_until
 
 VERSIONS = [f"1.{minor}" for minor in range(25, 38)]
-WHOLE: dict[str, Any] = {  # everything that can be said
+WHOLE: dict[str, Any] = {  # all possible values
     "images": {"pullPolicy": "Always", "pullSecret": "registry"},
     "apiServers": 3, "project": "acme", "home": {"claim": "mine"}, "storage": {"claim": "shared"},
     "zookeeper": {"storageClass": "fast", "size": "1Gi"},
@@ -43,19 +43,19 @@ def variables(objects: list[dict[str, Any]], container: int = 0) -> dict[str, st
     return {entry["name"]: entry.get("value", "") for entry in pod["containers"][container]["env"]}
 
 
-def test_without_values_it_makes_what_the_manifests_have() -> None:
+def test_default_values_render_the_manifests() -> None:
     manifests = list(yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yml").read_text()))
     assert named(render({})) == named([made for made in manifests if made["kind"] != "Namespace"])
 
 
-def test_its_release_is_heronry_s() -> None:
+def test_release_equals_the_version_of_heronry() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert f'\nversion = "{chart["version"]}"\n' in (ROOT / "pyproject.toml").read_text()
     run(HELM, "lint", "--strict", str(CHART))
 
 
 @pytest.mark.parametrize("values", [WHOLE, ELSEWHERE, {"apiServers": 2}])
-def test_every_object_is_one_that_kubernetes_takes(values: dict[str, Any]) -> None:
+def test_every_object_is_valid_for_kubernetes(values: dict[str, Any]) -> None:
     made = render(values)
     for version in VERSIONS:
         for one in made:
@@ -63,7 +63,7 @@ def test_every_object_is_one_that_kubernetes_takes(values: dict[str, Any]) -> No
                 assert kubernetes_validate.validate(one, version, strict=True) == version
 
 
-def test_what_values_say_is_in_the_objects() -> None:
+def test_values_appear_in_the_objects() -> None:
     whole = named(render(WHOLE))
     assert ("ClusterRole", "heronry-nodes") not in whole
     assert ("PersistentVolumeClaim", "home") not in whole
@@ -88,12 +88,12 @@ def test_what_values_say_is_in_the_objects() -> None:
 
 
 @pytest.mark.parametrize(("mode", "elects"), [("", False), ("ReadWriteOnce", False), ("ReadWriteMany", True)])
-def test_who_may_come_to_share_its_home_elects(mode: str, elects: bool) -> None:
-    """One that keeps it to itself would not start beside the second, and Kubernetes changes none that does not run."""
+def test_api_server_elects_only_with_a_shared_home(mode: str, elects: bool) -> None:
+    """A server with a private home cannot start beside another, and Kubernetes never updates one that does not run."""
     assert ("HERONRY_ELECT" in variables(render({"home": {"accessMode": mode}}))) == elects
 
 
-def test_an_existing_zookeeper_without_tls_needs_no_certificate() -> None:
+def test_existing_zookeeper_without_tls_needs_no_certificate() -> None:
     made = render(ELSEWHERE)
     assert not [one for one in made if one["metadata"]["name"] == "zookeeper"]
     assert "zookeeper-tls" not in str(made)
@@ -111,7 +111,7 @@ def test_an_existing_zookeeper_without_tls_needs_no_certificate() -> None:
         ({"topologies": {"nodes": "ssd"}}, "nodes"),
     ],
 )
-def test_wrong_values_are_refused(values: dict[str, Any], said: str) -> None:
+def test_invalid_values_are_rejected(values: dict[str, Any], said: str) -> None:
     assert said in refusal(values)
 
 
@@ -132,13 +132,13 @@ def _submit(pair: K8sPair, name: str) -> None:
     pair.heron("submit", CLUSTER, file, "Contract", "--name", name, "--wait-timeout", "240", *settings, "--", "{}")
 
 
-def test_of_two_one_leads_and_a_submit_goes_to_it(pair: K8sPair) -> None:
+def test_one_of_two_api_servers_leads_and_accepts_a_submit(pair: K8sPair) -> None:
     assert len(wait_until(pair.leaders, "one leads")) == 1
     _submit(pair, "Before")
     assert sorted(pair.pods("Before")) == [0, 1, 2]
 
 
-def test_the_one_that_leads_is_killed_and_a_submit_goes_on(pair: K8sPair) -> None:
+def test_submit_completes_when_the_leader_is_killed(pair: K8sPair) -> None:
     before = {number: pod["metadata"]["uid"] for number, pod in pair.pods("Before").items()}
     (leader,) = wait_until(pair.leaders, "one leads")
     struck = time.monotonic()
@@ -153,7 +153,7 @@ def test_the_one_that_leads_is_killed_and_a_submit_goes_on(pair: K8sPair) -> Non
     assert {number: pod["metadata"]["uid"] for number, pod in pair.pods("Before").items()} == before
 
 
-def test_the_pod_of_the_one_that_leads_is_deleted_and_the_other_leads(pair: K8sPair) -> None:
+def test_other_api_server_leads_when_the_leaders_pod_is_deleted(pair: K8sPair) -> None:
     (leader,) = wait_until(pair.leaders, "one leads")
     (other,) = {"api-0", "api-1"} - {leader}
     struck = time.monotonic()
@@ -161,15 +161,15 @@ def test_the_pod_of_the_one_that_leads_is_deleted_and_the_other_leads(pair: K8sP
     wait_until(lambda: pair.leaders() == [other], "the other leads")
     pair.nodes.lap(f"the leading api server's Pod was deleted: the other leads {time.monotonic() - struck:.1f} s later")
     before = pair.pods("Before")[1]["metadata"]["uid"]
-    pair.strike("Before", 1)  # what it has adopted is watched
+    pair.strike("Before", 1)  # the new leader watches what it has adopted
     wait_until(
         lambda: pair.pods("Before").get(1, {"metadata": {"uid": before}})["metadata"]["uid"] != before, "another"
     )
     pair.wait_until_it_runs("Before")
 
 
-def test_from_two_to_one_to_two_and_nothing_is_left_of_topologies(pair: K8sPair) -> None:
-    """Also while the first of them has just been deleted."""
+def test_scaling_api_servers_down_and_up_leaves_no_topology_remains(pair: K8sPair) -> None:
+    """This includes a scale-down just after the first server's Pod was deleted."""
     before = {number: pod["metadata"]["uid"] for number, pod in pair.pods("Before").items()}
     pair.kubectl("delete", "pod", "api-0", "--wait=false")
     pair.install({**pair.values(), "apiServers": 1, "home": {"accessMode": "ReadWriteMany"}})

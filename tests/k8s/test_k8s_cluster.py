@@ -1,8 +1,8 @@
-"""A reliable word count on a Kubernetes of two nodes, through the front door: what runs where, what dies, what is lost.
+"""A reliable word count on two Kubernetes nodes, through the command: placement, failures, and completeness.
 
-One topology takes everything in turn, in the order of the tests: its spouts number their lines, its sinks write every
-word down before they ack it, and at the end each word of each line that was emitted must be there. What it writes is on
-the storage that all nodes share.
+The tests share one topology and run in order. Its spouts number their lines, and its sinks write every word to a file
+before they ack it. At the end each word of each emitted line must be there. The output is on storage shared by all
+nodes.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from tests.support.waiting import wait_until
 
 NAME = "Flow"
 LINES_PER_SECOND = 50
-GIVEN_TIME = "is not heard of since Kubernetes' API server was away"  # what the scheduler's log says
-VICTIM = 2  # the node that is struck; the services are on the other one
+GIVEN_TIME = "is not heard of since Kubernetes' API server was away"  # message of the scheduler's log
+VICTIM = 2  # the node that fails; the services are on the other one
 
 
 class Flow(ClusterFlow):
-    """The topology, what it has written, and where its Pods are."""
+    """Topology, its output, and the nodes of its Pods."""
 
     def __init__(self, cluster: K8sCluster) -> None:
-        """Submits it; data flows when this returns."""
+        """Submit the topology and wait until data flows."""
         self.before = cluster.names()
         super().__init__(cluster, NAME, word_count({"topology.stmgrs": 3}, lines_per_second=LINES_PER_SECOND))
 
     def uids(self) -> dict[int, str]:
-        """Container number to the uid of its Pod."""
+        """Return the uid of the Pod by container number."""
         return {number: pod["metadata"]["uid"] for number, pod in self.cluster.pods(NAME).items()}
 
     def on(self, node: int) -> list[int]:
-        """The containers that are on a node."""
+        """Return the containers on a node."""
         return [n for n, pod in self.cluster.pods(NAME).items() if pod["spec"].get("nodeName") == f"node{node}"]
 
     def has_moved(self, numbers: list[int], node: int) -> bool:
-        """True when these have Pods elsewhere."""
+        """Return True when these have Pods on other nodes."""
         pods = self.cluster.pods(NAME)
         return all(n in pods and pods[n]["spec"].get("nodeName") not in (None, f"node{node}") for n in numbers)
 
@@ -50,14 +50,14 @@ def flow(cluster: K8sCluster) -> Flow:
     return Flow(cluster)
 
 
-def test_it_runs_on_both_nodes_and_data_goes_between_them(cluster: K8sCluster, flow: Flow) -> None:
+def test_topology_runs_on_both_nodes_and_data_flows_between_them(cluster: K8sCluster, flow: Flow) -> None:
     assert sorted(flow.uids()) == [0, 1, 2, 3]
     assert flow.on(1), "Pods of a topology avoid each other"
     assert flow.on(2)
     flow.goes_on()
 
 
-def test_a_pod_has_no_rights(cluster: K8sCluster, flow: Flow) -> None:
+def test_pod_has_no_privileges(cluster: K8sCluster, flow: Flow) -> None:
     name = cluster.pods(NAME)[1]["metadata"]["name"]
 
     def inside(command: str) -> str:
@@ -71,7 +71,7 @@ def test_a_pod_has_no_rights(cluster: K8sCluster, flow: Flow) -> None:
     assert inside("ls /var/lib/heronry/start/1").split() == ["key.pem", "launch.json", "secret", "store-credential"]
 
 
-def test_what_belongs_to_it_is_there_once(cluster: K8sCluster, flow: Flow) -> None:
+def test_objects_of_the_topology_exist_once(cluster: K8sCluster, flow: Flow) -> None:
     ours = ("--namespace", NAMESPACE, "--selector", f"org.heronry.topology={NAME}")
     kinds = [found["kind"] for found in cluster.nodes.objects("service,networkpolicy,poddisruptionbudget", *ours)]
     assert sorted(kinds) == ["NetworkPolicy", "PodDisruptionBudget", "Service"]
@@ -79,7 +79,7 @@ def test_what_belongs_to_it_is_there_once(cluster: K8sCluster, flow: Flow) -> No
     assert budget["spec"]["minAvailable"] == 3
 
 
-def test_a_name_is_taken_once(cluster: K8sCluster, flow: Flow) -> None:
+def test_name_in_use_is_rejected(cluster: K8sCluster, flow: Flow) -> None:
     file = str(ROOT / "examples" / "word_count.py")
     said = cluster.heron("submit", CLUSTER, file, "WordCount", "--name", NAME, code=4)
     assert NAME in said
@@ -92,13 +92,13 @@ def _comes_back(cluster: K8sCluster, flow: Flow, number: int, before: str, what:
     cluster.nodes.lap(f"{what}: all acked {time.monotonic() - struck:.1f} s later")
 
 
-def test_a_pod_that_somebody_deletes_comes_back(cluster: K8sCluster, flow: Flow) -> None:
+def test_deleted_pod_is_replaced(cluster: K8sCluster, flow: Flow) -> None:
     before, struck = flow.uids()[2], time.monotonic()
     cluster.kubectl("delete", "pod", cluster.pods(NAME)[2]["metadata"]["name"], "--wait=false")
     _comes_back(cluster, flow, 2, before, "a Pod deleted", struck)
 
 
-def test_a_container_that_is_killed_comes_back(cluster: K8sCluster, flow: Flow) -> None:
+def test_killed_container_is_replaced(cluster: K8sCluster, flow: Flow) -> None:
     pod = cluster.pods(NAME)[3]
     struck = time.monotonic()
     cluster.strike(NAME, 3)
@@ -107,7 +107,7 @@ def test_a_container_that_is_killed_comes_back(cluster: K8sCluster, flow: Flow) 
     assert f"{pod['metadata']['name']} has ended: killed by SIGKILL" in log
 
 
-def test_restart_ends_and_starts_one(cluster: K8sCluster, flow: Flow) -> None:
+def test_restart_replaces_one_container(cluster: K8sCluster, flow: Flow) -> None:
     before, struck = flow.uids(), time.monotonic()
     cluster.heron("restart", CLUSTER, NAME, "1")
     after = flow.uids()
@@ -116,14 +116,14 @@ def test_restart_ends_and_starts_one(cluster: K8sCluster, flow: Flow) -> None:
     cluster.nodes.lap(f"heron restart of one container: all acked {time.monotonic() - struck:.1f} s later")
 
 
-def test_an_api_server_that_starts_again_adopts_what_runs(cluster: K8sCluster, flow: Flow) -> None:
+def test_restarted_api_server_adopts_containers(cluster: K8sCluster, flow: Flow) -> None:
     before = flow.uids()
     cluster.restart_api_server()
     flow.goes_on()
     assert flow.uids() == before
 
 
-def test_kubernetes_own_server_is_away_while_data_flows(cluster: K8sCluster, flow: Flow) -> None:
+def test_data_flows_while_the_api_server_of_kubernetes_is_down(cluster: K8sCluster, flow: Flow) -> None:
     before, goal = flow.uids(), flow.acked() + 60 * LINES_PER_SECOND
     cluster.nodes.stop_api_server()
     wait_until(lambda: flow.acked() >= goal, "data flows without it for a minute", 600)
@@ -132,7 +132,7 @@ def test_kubernetes_own_server_is_away_while_data_flows(cluster: K8sCluster, flo
     cluster.login()
     flow.goes_on()
     cluster.nodes.lap("Kubernetes' API server was away for a minute of data, and its nodes are ready again")
-    goal = flow.acked() + 20 * LINES_PER_SECOND  # time enough for the scheduler to look again
+    goal = flow.acked() + 20 * LINES_PER_SECOND  # time enough for the scheduler to poll again
     wait_until(lambda: flow.acked() >= goal, "data flows on", 300)
     assert flow.uids() == before, "a kubelet that is late when Kubernetes is back has its grace"
     log = cluster.kubectl("logs", "api-0", "--container", "api")
@@ -142,7 +142,7 @@ def test_kubernetes_own_server_is_away_while_data_flows(cluster: K8sCluster, flo
     cluster.nodes.lap(f"nodes that were unknown when it was back: {late}")
 
 
-def test_a_kubelet_that_starts_again_keeps_what_runs(cluster: K8sCluster, flow: Flow) -> None:
+def test_restarted_kubelet_keeps_containers(cluster: K8sCluster, flow: Flow) -> None:
     before = flow.uids()
     cluster.nodes.kill_kubelet(VICTIM)
     cluster.nodes.start_kubelet(VICTIM)
@@ -151,7 +151,7 @@ def test_a_kubelet_that_starts_again_keeps_what_runs(cluster: K8sCluster, flow: 
     assert flow.uids() == before
 
 
-def test_what_no_node_has_room_for_waits_and_says_so(cluster: K8sCluster, flow: Flow) -> None:
+def test_container_without_a_suitable_node_waits_and_is_reported(cluster: K8sCluster, flow: Flow) -> None:
     file = ROOT / "examples" / "word_count.py"
     settings = ("--config-property", "topology.container.ram=1TiB", "--no-wait")
     cluster.heron("submit", CLUSTER, str(file), "WordCount", "--name", "Huge", *settings)
@@ -164,8 +164,8 @@ def test_what_no_node_has_room_for_waits_and_says_so(cluster: K8sCluster, flow: 
     assert sorted(flow.uids()) == [0, 1, 2, 3]
 
 
-def test_two_incarnations_at_once_lose_nothing(cluster: K8sCluster, flow: Flow) -> None:
-    """What runs on a node that is cut off runs elsewhere by then; when the node is back, the older ones end."""
+def test_two_concurrent_incarnations_lose_nothing(cluster: K8sCluster, flow: Flow) -> None:
+    """Containers of an isolated node run elsewhere; when the node returns, the older ones end."""
     moved = flow.on(VICTIM)
     assert moved
     struck = time.monotonic()
@@ -187,13 +187,13 @@ def test_two_incarnations_at_once_lose_nothing(cluster: K8sCluster, flow: Flow) 
 
 
 def _running(nodes: K8sNodes, node: int) -> list[str]:
-    """Containers of topologies that run on a node, whatever Kubernetes knows of them."""
+    """Return the topology containers that run on a node, independently of Kubernetes' state."""
     found = nodes.ctr(node, "containers", "list", "labels.io.kubernetes.container.name==heron", "--quiet").split()
     tasks = dict(line.split()[::2] for line in nodes.ctr(node, "task", "list").splitlines()[1:])
     return [container for container in found if tasks.get(container) == "RUNNING"]
 
 
-def test_an_update_adds_a_container(cluster: K8sCluster, flow: Flow) -> None:
+def test_update_adds_a_container(cluster: K8sCluster, flow: Flow) -> None:
     struck = time.monotonic()
     cluster.heron("update", CLUSTER, NAME, "--component-parallelism", "words:4", "--container-number", "4")
     assert sorted(flow.uids()) == [0, 1, 2, 3, 4]
@@ -203,6 +203,6 @@ def test_an_update_adds_a_container(cluster: K8sCluster, flow: Flow) -> None:
     assert cluster.nodes.objects("poddisruptionbudget", *ours)[0]["spec"]["minAvailable"] == 4
 
 
-def test_at_the_end_every_word_is_there_and_nothing_of_it_is_left(cluster: K8sCluster, flow: Flow) -> None:
+def test_every_word_is_present_and_nothing_is_left_at_the_end(cluster: K8sCluster, flow: Flow) -> None:
     flow.ends()
     assert cluster.names() == flow.before, "nothing is left in the namespace, labelled or not"

@@ -1,4 +1,4 @@
-"""A Kubernetes of two nodes keeps the contract of schedulers (``tests/support/contracts/scheduler.py``)."""
+"""Scheduler contract (``tests/support/contracts/scheduler.py``) for Kubernetes with two nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.contracts.scheduler import SchedulerContract, SchedulerUnderT
 
 
 class K8sGround:
-    """Pods, told apart by their uids."""
+    """Pods, identified by their uids."""
 
     address = CLUSTER
     options = tuple(f"--config-property={key}={value}" for key, value in SETTINGS.items())
@@ -42,5 +42,5 @@ class TestKubernetes(SchedulerContract):
     @pytest.fixture(scope="class")
     @classmethod
     def ground(cls, cluster: K8sCluster) -> Iterator[SchedulerUnderTest]:
-        with cluster.nodes.on_its_network():  # there is the way to the api server
+        with cluster.nodes.on_its_network():  # from there the API server is reachable
             yield K8sGround(cluster)

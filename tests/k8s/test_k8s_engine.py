@@ -1,4 +1,4 @@
-"""A real Kubernetes keeps the contract that one engine, a swarm and the fast tests' fake keep."""
+"""Engine contract for a real Kubernetes cluster, shared with Docker, Swarm and the fake of the unit tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS = "pods,secrets,configmaps,services,networkpolicies,poddisruptionbudgets"
 
 
 def clear_up(nodes: K8sNodes) -> None:
-    """What tests of the contract have left."""
+    """Remove what the contract tests have left."""
     for project in PROJECTS:
         ours = ("--selector", f"{docker_plan.CLUSTER_LABEL}={project}", "--namespace", NAMESPACE)
         nodes.kubectl("delete", KINDS, *ours, "--grace-period=1", "--wait=true")
@@ -40,7 +40,7 @@ def placing(nodes: K8sNodes, ways_in: None) -> Placing:
 
 @pytest.fixture(scope="module")
 def ways_in(nodes: K8sNodes) -> Iterator[None]:
-    """This process on the cluster's network, with the administrator's kubeconfig."""
+    """Put this process on the cluster's network, with the administrator's kubeconfig."""
     with nodes.on_its_network():
         os.environ["KUBECONFIG"] = str(nodes.kubeconfig)
         yield
@@ -49,7 +49,7 @@ def ways_in(nodes: K8sNodes) -> Iterator[None]:
 
 class TestKubernetesEngine(EngineContract):
     tells_process_ids = False
-    endings_asked_for = frozenset({(None, None), (143, False)})  # a Pod that was deleted is soon forgotten
+    endings_asked_for = frozenset({(None, None), (143, False)})  # a deleted Pod is soon forgotten
     empties_networks = False
     services_join = False
     knows_images = False

@@ -1,6 +1,6 @@
-"""Two masters of a topology on a Kubernetes of two nodes: on a node each, and one of them leads whatever is lost.
+"""Two masters of a topology on two Kubernetes nodes: one per node, and one of them leads after any failure.
 
-Data flows while the leader's node is cut off, and while it is drained; at the end each word is there.
+Data flows while the leader's node is isolated, and while it is drained; at the end each word is there.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ EMPTY = ("--ignore-daemonsets", "--force", "--delete-emptydir-data", "--timeout=
 
 
 class Flow(ClusterFlow):
-    """The topology, and where its masters are."""
+    """Topology, and the nodes of its masters."""
 
     def places(self) -> dict[int, int]:
-        """Container of each master that runs to its node."""
+        """Return the node of each running master, by container."""
         pods = {number: pod for number, pod in self.cluster.pods(NAME).items() if number in MASTERS}
         running = {number: pod for number, pod in pods.items() if pod["status"].get("phase") == "Running"}
         return {number: int(pod["spec"]["nodeName"].removeprefix("node")) for number, pod in running.items()}
 
     def apart(self) -> bool:
-        """True if both masters run, on two nodes."""
+        """Return True if both masters run, on two nodes."""
         return len(set(self.places().values())) == 2
 
     def leader(self) -> tuple[int, int]:
-        """Epoch and container."""
+        """Return epoch and container of the leader."""
         log = functools.partial(self.cluster.say, "logs", CLUSTER, NAME, "-n", "10000")
         found: tuple[int, int] = wait_until(lambda: master_logs.leader(log), "somebody leads")
         return found
 
     def lead_on_the_victim(self) -> tuple[int, int]:
-        """Have the leader be there; its epoch and container."""
+        """Make the master on the victim node lead; return its epoch and container."""
         epoch, number = self.leader()
         wait_until(self.apart, "both masters run, on two nodes")
         if self.places()[number] != VICTIM:
@@ -55,7 +55,7 @@ class Flow(ClusterFlow):
         return epoch, number
 
     def standby_leads_beside_its_fellow(self, epoch: int, number: int) -> None:
-        """Wait until the other one leads, and both are on the only node that is left."""
+        """Wait until the other master leads, and both are on the only node left."""
         wait_until(lambda: (now := self.leader())[0] > epoch and now[1] != number, "the standby leads")
         wait_until(lambda: self.places() == dict.fromkeys(MASTERS, OTHER), "both masters run on the other node")
         (pod,) = (pod for n, pod in self.cluster.pods(NAME).items() if n == number)
@@ -63,7 +63,7 @@ class Flow(ClusterFlow):
         self.goes_on()
 
     def part(self, number: int) -> None:
-        """With both nodes there, a restart of one has it on a node of its own again."""
+        """Restart a master so that it gets its own node again, with both nodes available."""
         self.cluster.heron("restart", CLUSTER, NAME, str(number))
         wait_until(self.apart, "both masters run, on two nodes")
         self.goes_on()
@@ -74,7 +74,7 @@ def flow(cluster: K8sCluster) -> Flow:
     return Flow(cluster, NAME, GIVEN)
 
 
-def test_each_master_has_a_node_of_its_own(cluster: K8sCluster, flow: Flow) -> None:
+def test_each_master_has_its_own_node(cluster: K8sCluster, flow: Flow) -> None:
     assert sorted(cluster.pods(NAME)) == [0, 1, 2, 100_001]
     assert flow.apart()
     names = {process["name"] for process in cluster.status(NAME)["processes"]}
@@ -84,7 +84,7 @@ def test_each_master_has_a_node_of_its_own(cluster: K8sCluster, flow: Flow) -> N
     assert budget["spec"]["minAvailable"] == 3, "the standby's Pod is one of those that are expected"
 
 
-def test_the_leaders_node_is_cut_off(cluster: K8sCluster, flow: Flow) -> None:
+def test_standby_leads_when_the_leaders_node_is_isolated(cluster: K8sCluster, flow: Flow) -> None:
     epoch, number = flow.lead_on_the_victim()
     struck = time.monotonic()
     cluster.nodes.cut(VICTIM)
@@ -95,7 +95,7 @@ def test_the_leaders_node_is_cut_off(cluster: K8sCluster, flow: Flow) -> None:
     flow.part(number)
 
 
-def test_the_leaders_node_is_drained(cluster: K8sCluster, flow: Flow) -> None:
+def test_standby_leads_when_the_leaders_node_is_drained(cluster: K8sCluster, flow: Flow) -> None:
     epoch, number = flow.lead_on_the_victim()
     struck = time.monotonic()
     cluster.nodes.kubectl("drain", f"node{VICTIM}", *EMPTY)
@@ -105,5 +105,5 @@ def test_the_leaders_node_is_drained(cluster: K8sCluster, flow: Flow) -> None:
     flow.part(number)
 
 
-def test_at_the_end_every_word_is_there_and_nothing_of_it_is_left(cluster: K8sCluster, flow: Flow) -> None:
+def test_every_word_is_present_and_nothing_is_left_at_the_end(cluster: K8sCluster, flow: Flow) -> None:
     flow.ends()

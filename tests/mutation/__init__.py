@@ -1,1 +1,1 @@
-"""Mutants of the cores, and whether the unit tests notice them: `docs/development/mutations.md`."""
+"""Mutation tests of the cores: `docs/development/mutations.md`."""

@@ -1,9 +1,9 @@
-"""``python -m tests.mutation [FILES…] [--each N] [--seed S] [--minutes M]``: would the tests notice?
+"""Run mutants of the cores: ``python -m tests.mutation [FILES…] [--each N] [--seed S] [--minutes M]``.
 
-Without files: every core of the data plane, its master and its containers; a room's name stands for its core. Ends
-with 1 if a mutant survives that is not in ``known.json``, the list of those that mean nothing. ``--keep FILE`` adds
-each mutant that was noticed to that file, and does not try it again while it is there: so a run goes on where another
-has ended, and after a test was added only what survived is tried. (When tests were changed or removed, begin anew.)
+Without files: every core of the data plane, its master and its containers; a package name stands for its core. The exit
+code is 1 if a mutant survives that is not in ``known.json``, the list of equivalent mutants. ``--keep FILE`` adds each
+killed mutant to that file and skips it while it is listed: a run then continues where another has ended, and after a
+test was added only survivors are tried. (Use a new file when tests were changed or removed.)
 
 ``--named [NAME…]`` runs the mutants of ``named.toml`` instead, all of them by default.
 """
@@ -24,13 +24,13 @@ from .runs import AT_LENGTH, BRIEFLY, Baseline, judge, read_known
 
 ROOMS = ("topology_master", "stream_manager", "heron_instance", "heron_container")
 KNOWN = Path(__file__).with_name("known.json")
-SLOWER = 6.0  # than in the measurement: so much longer may a mutant take, and the seconds of starting
+SLOWER = 6.0  # time limit of a mutant relative to the measurement, besides the start-up time
 STARTING_SECONDS = 60.0
 CONTROLS = 20
 
 
 def cores(rooms: Sequence[str] = ROOMS) -> list[str]:
-    """The files of all cores."""
+    """Return the files of all cores."""
     found = (path for room in rooms for path in (ROOT / room / "core").rglob("*.py") if path.name != "__init__.py")
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
@@ -82,7 +82,7 @@ def main() -> int:
 
 
 class Noticed:
-    """Mutants that were noticed, in a file (or none): a line for each, with the digest of the whole mutant."""
+    """File of killed mutants (optional): a line for each, with the digest of the whole mutant."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
@@ -92,7 +92,7 @@ class Noticed:
         return self._line(mutant) in self._lines
 
     def add(self, mutant: Mutant) -> None:
-        """This one was noticed."""
+        """Add a killed mutant."""
         line = self._line(mutant)
         if self._file is not None and line not in self._lines:
             self._lines.add(line)
@@ -107,7 +107,7 @@ class Noticed:
 def verdict(
     mutant: Mutant, baseline: Baseline, known: dict[tuple[str, str], str], left: list[Mutant], lengths: Sequence[str]
 ) -> str:
-    """Judge one; what survives and means something is also added to ``left``."""
+    """Judge one mutant; add it to ``left`` if it survives and is not a known equivalent."""
     if (mutant.file, mutant.change) in known:
         return "mean nothing"
     tests = baseline.tests_of(mutant)
@@ -120,7 +120,7 @@ def verdict(
 
 
 def control(file: str, baseline: Baseline) -> None:
-    """The file without a change has to survive some tests, or no verdict on its mutants means anything."""
+    """Check that the unchanged file survives some tests; otherwise verdicts on its mutants are meaningless."""
     mutant = unchanged(file)
     found = judge(mutant, baseline.tests_of(mutant)[:CONTROLS], 10 * STARTING_SECONDS, BRIEFLY)
     if found != "survived":
@@ -128,7 +128,7 @@ def control(file: str, baseline: Baseline) -> None:
 
 
 def row(name: str, counts: Counter[str]) -> str:
-    """A row of the table."""
+    """Return a row of the table."""
     figures = [sum(counts.values()), *(counts[kind] for kind in ("noticed", "mean nothing", "survived"))]
     return f"| {name} | {' | '.join(map(str, figures))} |"
 

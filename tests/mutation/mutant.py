@@ -1,4 +1,4 @@
-"""One change of one product file, whether an operator or ``named.toml`` made it."""
+"""Change of one product file, by an operator or by ``named.toml``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change of one file. ``line`` counts from 1."""
+    """Change of one file. ``line`` counts from 1."""
 
     file: str
     line: int
@@ -20,10 +20,10 @@ class Mutant:
 
     @property
     def module(self) -> str:
-        """The dotted name of what it is a mutant of."""
+        """Return the dotted name of the changed module."""
         return self.file.removesuffix(".py").replace("/", ".")
 
 
 def unchanged(file: str) -> Mutant:
-    """Return the file without a change: its tests must pass, or no verdict on its mutants means anything."""
+    """Return the file without a change: its tests must pass, or verdicts on its mutants are meaningless."""
     return Mutant(file, 1, "nothing", (ROOT / file).read_text(), "")

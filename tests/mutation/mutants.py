@@ -1,10 +1,10 @@
-"""What could be wrong in a file: the mutants of its code, and a sample of them that a seed fixes.
+"""Mutants of the code of a file, and a seeded sample of them.
 
-Theory of operation. Cosmic Ray's operators say where they can change a file and how. A place is drawn first and then
-one of the changes of that place, so that a comparison with seven possible changes counts no more than a number with
-two. What changes nothing that runs is no mutant: annotations, docstrings, and what compiles to the same code. Nor are
-``assert`` statements and methods called ``check``, which are the cores' own tests (making them weaker breaks nothing),
-nor decorators of classes: what a frozen dataclass refuses, nobody does.
+Theory of operation. Cosmic Ray's operators define where they can change a file and how. The sample draws a place first
+and then one of its changes, so that a comparison with seven possible changes counts as much as a number with two.
+Changes without an effect at run time are not mutants: annotations, docstrings, and code that compiles to the same
+result. Also excluded are ``assert`` statements and methods called ``check``, which are the cores' own tests (weakening
+them breaks nothing), and decorators of classes: no code does what a frozen dataclass rejects.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from cosmic_ray.plugins import get_operator, operator_names
 
 from .mutant import ROOT, Mutant
 
-#: These need to be told names, or (``==`` to ``is``) mostly change nothing for small numbers and enumerations.
+#: These need a list of names, or (``==`` to ``is``) mostly change nothing for small numbers and enumerations.
 LEFT_OUT = ("VariableReplacer", "VariableInserter", "_Eq_Is", "_NotEq_Is", "_Is_Eq", "_IsNot_NotEq", "_Not_Is")
 Place = tuple[tuple[int, int], tuple[int, int]]
 
 
 def sample(file: str, number: int, seed: int) -> list[Mutant]:
-    """``number`` mutants of ``file`` at different places (fewer where there are not so many)."""
+    """Return ``number`` mutants of ``file`` at different places (fewer if there are fewer places)."""
     source = (ROOT / file).read_text()
     untested = _own_tests(source)
     places = {place: ways for place, ways in _places(source).items() if place[0][0] not in untested}
@@ -48,7 +48,7 @@ def sample(file: str, number: int, seed: int) -> list[Mutant]:
 
 
 def _places(source: str) -> dict[Place, list[tuple[str, int]]]:
-    """Each place at which something can be changed, with operators and the numbers of their occurrences there."""
+    """Return each place that can be changed, with operators and the numbers of their occurrences there."""
     nodes = list(ast_nodes(get_ast(source)))
     places: dict[Place, list[tuple[str, int]]] = {}
     for name in operator_names():
@@ -82,7 +82,7 @@ def _differs(source: str, changed: str) -> bool:
 
 @lru_cache(maxsize=2)
 def _code(source: str) -> list[object]:
-    """All that runs of a file."""
+    """Return all code of a file that runs."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -105,7 +105,7 @@ def _parts(code: types.CodeType) -> Iterator[object]:
 
 
 def _own_tests(source: str) -> set[int]:
-    """The lines of the file's own assertions, and of decorators of classes."""
+    """Return the lines of the file's own assertions, and of decorators of classes."""
     lines: set[int] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ClassDef):

@@ -1,6 +1,6 @@
-"""Named mutants: faults written down as source replacements in ``named.toml``, each with the tests that must fail.
+"""Named mutants: faults written as source replacements in ``named.toml``, each with the tests that must fail.
 
-They cover what operators do not produce: dropped lines, swapped order, forgotten state.
+They cover faults that operators do not produce: dropped lines, swapped order, forgotten state.
 """
 
 from __future__ import annotations

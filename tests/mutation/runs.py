@@ -1,12 +1,12 @@
-"""Which tests run a line, and whether they notice that it is another one.
+"""Selection of the tests that run a changed line, and their verdict on the mutant.
 
-Theory of operation. One run of a room's unit tests under coverage says for each line which tests run it, and how long
-each test takes (kept under ``.cache/``). A mutant is judged by the
-tests that run its statement, the quickest first, in a process forked from one that has the libraries loaded: there an
-import hook puts the mutant in the place of its module, and nothing on disk is touched. Laws are tried on few examples
-first, and on many if the mutant survives that (alone: other tests would do the same again); they are not made small
-when they fail, and have the same examples in each run. What a mutant costs besides its tests is half a second, because
-plugins of pytest that no unit test uses are not loaded: Schemathesis alone takes a second.
+Theory of operation. One run of a package's unit tests under coverage records which tests run each line, and how long
+each test takes (kept under ``.cache/``). A mutant is judged by the tests that run its statement, the fastest first, in
+a process forked from one that has the libraries loaded: there an import hook replaces the module by the mutant, and
+nothing on disk changes. Property tests first run on few examples, and on many if the mutant survives (alone: other
+tests would repeat the same); failing examples are not minimised, and each run has the same examples. A mutant costs
+half a second besides its tests, because pytest plugins that no unit test uses are not loaded: Schemathesis alone takes
+a second.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from hypothesis import is_hypothesis_test
 from .mutant import ROOT, Mutant
 
 CACHE = ROOT / ".cache" / "mutation"
-#: Plugins that no unit test of a core uses, and the time of loading them would be most of what a mutant takes.
+#: Plugins that no unit test of a core uses; loading them would take most of the time of a mutant.
 LEFT_OUT = ("randomly", "cacheprovider", "xdist", "schemathesis", "anyio", "pytest_cov")
 ARGUMENTS = (
     "-q", "-x", "--no-header", "--tb=line", "-W", "ignore::pytest.PytestAssertRewriteWarning",
@@ -51,10 +51,10 @@ BRIEFLY, AT_LENGTH, FULLY = "ci", "thorough", "default"
 
 
 class Baseline:
-    """Who runs what of a room: the tests of each line of its files, and the seconds of each test.
+    """Coverage of a package: the tests of each line of its files, and the seconds of each test.
 
-    Measured in parts: of tests that were added or changed since, only their files are run again. A change of the room,
-    or of what its tests share, begins anew.
+    It is measured incrementally: of added or changed tests, only their files run again. A change of the package, or of
+    shared test code, starts a new measurement.
     """
 
     def __init__(self, room: str) -> None:
@@ -83,8 +83,11 @@ class Baseline:
         self.seconds = {test: spent for test, spent in self.seconds.items() if test.partition("::")[0] in now}
 
     def tests_of(self, mutant: Mutant) -> list[str]:
-        """The tests that run the mutant's statement, the quickest first; where importing runs it, those of the file, or
-        all of the room if no test runs a line of the file (it has no function)."""
+        """Return the tests that run the mutant's statement, the fastest first.
+
+        If importing runs it, these are the tests of the file, or all tests of the package if no test runs a line of the
+        file (it has no function).
+        """
         lines = _statement(mutant.file, mutant.line)
         contexts: set[str] = set()
         for data in self._data:
@@ -126,7 +129,7 @@ def _seconds(report: Path) -> dict[str, float]:
 
 @cache
 def _statements(file: str) -> list[tuple[int, int]]:
-    """First and last line of each simple statement in a function of the file, and of the heads of the others."""
+    """Return first and last line of each simple statement in a function of the file, and of the heads of the others."""
     found = []
     for function in ast.walk(ast.parse((ROOT / file).read_text())):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
@@ -142,47 +145,49 @@ def _statements(file: str) -> list[tuple[int, int]]:
 
 
 def _statement(file: str, line: int) -> range:
-    """The lines of the innermost statement; empty outside of functions."""
+    """Return the lines of the innermost statement; empty outside of functions."""
     around = [(first, last) for first, last in _statements(file) if first <= line <= last]
     first, last = min(around, key=lambda lines: lines[1] - lines[0], default=(1, 0))
     return range(first, last + 1)
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
-    """Puts the mutant in the place of its module."""
+    """Import hook that replaces the module by the mutant."""
 
     def __init__(self, mutant: Mutant) -> None:
         self._mutant = mutant
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Only that module is ours."""
+        """Return a spec for the mutant's module only."""
         file = str(ROOT / self._mutant.file)
         return importlib.util.spec_from_loader(name, self, origin=file) if name == self._mutant.module else None
 
     def get_source(self, fullname: str) -> str:
-        """The mutant."""
+        """Return the source of the mutant."""
         return self._mutant.source
 
     def exec_module(self, module: Any) -> None:
-        """Run it."""
+        """Run the mutant."""
         module.__file__ = str(ROOT / self._mutant.file)
         exec(compile(self._mutant.source, module.__file__, "exec", dont_inherit=True), module.__dict__)
 
 
 class _Plugin:
-    """Laws that fail are not made small: that takes minutes, and nobody reads it. Tests that are no laws do not change
-    with the number of examples: they are run once."""
+    """Plugin that disables shrinking, which takes minutes, and runs tests that are not properties once.
+
+    Tests without properties do not depend on the number of examples.
+    """
 
     def __init__(self, laws: str) -> None:
         self._only_laws = laws == AT_LENGTH
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Leave out what was run before."""
+        """Leave out tests that have already run."""
         if self._only_laws:
             items[:] = [item for item in items if is_hypothesis_test(getattr(item, "obj", None))]
 
     def pytest_sessionstart(self) -> None:
-        """After ``tests/conftest.py``, before the tests are read."""
+        """Set the profile after ``tests/conftest.py``, before the tests are read."""
         hypothesis.settings.register_profile(
             "mutation", hypothesis.settings.get_profile("heronry"), database=None, derandomize=True,
             phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate),
@@ -191,7 +196,7 @@ class _Plugin:
 
 
 def judge(mutant: Mutant, tests: Sequence[str], seconds: float, laws: str) -> str:
-    """``killed``, ``too long`` (noticed as well) or ``survived``. Raises RuntimeError if the tests cannot run."""
+    """Return ``killed``, ``too long`` (also detected) or ``survived``. Raises RuntimeError if the tests cannot run."""
     if not tests:
         return "survived"
 
@@ -209,16 +214,16 @@ def judge(mutant: Mutant, tests: Sequence[str], seconds: float, laws: str) -> st
         pytest.ExitCode.INTERRUPTED,
     ):  # not importable
         return "killed"
-    if code == pytest.ExitCode.USAGE_ERROR and "ERROR collecting" in talk:  # so are all tests that were named
+    if code == pytest.ExitCode.USAGE_ERROR and "ERROR collecting" in talk:  # so are all named tests
         return "killed"
     functions = list(dict.fromkeys(test.partition("[")[0] for test in tests))
     if code == pytest.ExitCode.USAGE_ERROR and "ERROR: not found" in talk and functions != list(tests):
-        return judge(mutant, functions, seconds, laws)  # the name of a case had a number in it that is another one now
+        return judge(mutant, functions, seconds, laws)  # the name of a case contained a number that has changed
     raise RuntimeError(f"the tests of {mutant.file} end with {code}:\n{talk[-3000:]}")
 
 
 def in_a_fork(run: Callable[[], int], seconds: float) -> tuple[int | None, str]:
-    """What ``run`` returns in a process of its own, and what it prints; None if it is not back in time."""
+    """Run in a forked process; return the result, or None if it is not back in time, and the output."""
     with tempfile.TemporaryFile() as talk:
         child = os.fork()
         if not child:
@@ -249,5 +254,5 @@ def _end_with(run: Callable[[], int], talk: int) -> NoReturn:
 
 
 def read_known(path: Path) -> dict[tuple[str, str], str]:
-    """Survivors that mean nothing: (file, change) to the reason."""
+    """Return the known equivalent mutants: (file, change) to the reason."""
     return {(row["file"], row["change"]): row["reason"] for row in json.loads(path.read_text())}

@@ -1,8 +1,8 @@
-"""Transactions on a table, drawn by Hypothesis, and what is made of the changes that a slot gives of them.
+"""Random transactions on a table, and the invariant of the changes that a replication slot reports for them.
 
-A story is played by two writers, whose open transactions overlap; a reader follows, takes positions, is restarted at
-some of them and confirms others. What the changes of the first n transactions make of an empty table must be the table
-as it was when the n-th had committed.
+Two writers with overlapping transactions play a story. A reader follows, takes positions, restarts at some of them and
+confirms others. The changes of the first n transactions, applied to an empty table, must give the table as it was when
+the n-th had committed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from tests.support.servers.postgres import PostgresServer
 
 TABLE, SLOT, PUBLICATION = "story", "story_slot", "story_tables"
 FIELDS = ("op", "table", "new", "old", "unchanged", "lsn", "index")
-LARGE = 2500  # characters, which are stored beside the row
+LARGE = 2500  # characters, which are stored outside the row
 Rows = dict[int, tuple[Any, ...]]
 
 
 class Turn(NamedTuple):
-    """Two overlapping transactions: statements of each, whether it commits, and who is first; then what the reader
-    does."""
+    """Two overlapping transactions and the actions of the reader after them.
+
+    The transactions are statements of each, whether it commits, and which is first.
+    """
 
     writes: tuple[list[tuple[str, int]], list[tuple[str, int]]]
     commits: tuple[bool, bool]
@@ -49,7 +51,7 @@ stories = st.tuples(st.lists(_turns, min_size=1, max_size=5), st.integers(1, 4))
 
 
 class Ground(NamedTuple):
-    """A server with the table, and connections, which stories share."""
+    """Server with the table, and connections, shared by stories."""
 
     server: PostgresServer
     writers: tuple[Any, Any]
@@ -58,7 +60,7 @@ class Ground(NamedTuple):
 
 @contextlib.contextmanager
 def ground(server: PostgresServer) -> Iterator[Ground]:
-    """Prepared; nothing is left of it."""
+    """Yield a prepared server, and remove everything afterwards."""
     with contextlib.ExitStack() as stack:
         one, other, watcher = (stack.enter_context(server.connect()) for _ in range(3))
         watcher.execute(f"CREATE TABLE {TABLE} (id int PRIMARY KEY, n numeric, large text)")
@@ -71,7 +73,7 @@ def ground(server: PostgresServer) -> Iterator[Ground]:
 
 @contextlib.contextmanager
 def slot(connection: Any, name: str = SLOT) -> Iterator[None]:
-    """A slot, for as long as this lasts."""
+    """Create a slot for the duration of the block."""
     connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (name,))
     try:
         yield
@@ -87,7 +89,7 @@ def reader(server: PostgresServer, rows: int, fields: tuple[str, ...] = FIELDS) 
 
 
 def write(connection: Any, statements: list[tuple[str, int]], mine: int) -> None:
-    """Each writer has ids of its own."""
+    """Execute statements of a writer, which has its own ids."""
     for what, number in statements:
         key, other = 2 * number + mine, 2 * (1 - number) + mine
         sql = {
@@ -102,7 +104,7 @@ def write(connection: Any, statements: list[tuple[str, int]], mine: int) -> None
 
 
 def played(rows: list[Any], before: Rows | None = None) -> list[Rows]:
-    """The table after each transaction whose changes these are."""
+    """Return the table after each transaction in these changes."""
     table: Rows = dict(before or {})
     states: list[Rows] = []
     last = None
@@ -127,7 +129,7 @@ def played(rows: list[Any], before: Rows | None = None) -> list[Rows]:
 
 
 class Follower:
-    """Reads the slot, from position to position; positions are what JSON makes of them."""
+    """Reader of the slot from position to position; positions pass through JSON."""
 
     def __init__(self, server: PostgresServer, rows: int) -> None:
         self._server, self._rows = server, rows
@@ -136,7 +138,7 @@ class Follower:
         self.found: list[Any] = []
 
     def read(self) -> bool:
-        """A piece."""
+        """Read a piece."""
         found = self.reader.read(SLOT, self.position)
         if found is not None:
             self.found += found[0]
@@ -144,7 +146,7 @@ class Follower:
         return found is not None
 
     def go(self, turn: Turn) -> None:
-        """Its part of a turn."""
+        """Do the reader's part of a turn."""
         for _ in range(turn.reads):
             self.read()
         if turn.restarts:
@@ -155,7 +157,7 @@ class Follower:
         self.reader.close()
 
     def catch_up(self) -> None:
-        """To where the log is written now."""
+        """Read up to the current end of the log."""
         until = self.reader.bounds(SLOT, self.position)
         while until is not None and self.reader.bounds(SLOT, self.position) is not None:
             self.read()
@@ -163,10 +165,10 @@ class Follower:
 
 
 def check(ground: Ground, story: tuple[list[Turn], int]) -> None:
-    """The law, for one story."""
+    """Check the invariant for one story."""
     turns, rows = story
     for connection in (*ground.writers, ground.watcher):
-        connection.execute("ROLLBACK")  # what a story before has left open
+        connection.execute("ROLLBACK")  # left open by an earlier story
     ground.watcher.execute(f"TRUNCATE {TABLE}")
     expected: list[Rows] = []
     ranges: list[tuple[int, Range]] = []
@@ -188,7 +190,7 @@ def check(ground: Ground, story: tuple[list[Turn], int]) -> None:
 
 
 def play(turn: Turn, ground: Ground, expected: list[Rows]) -> None:
-    """A turn of the writers; the table after each commit that has changed it."""
+    """Play a turn of the writers; add the table after each commit that has changed it."""
     _, writers, watcher = ground
     if turn.truncates:
         watcher.execute(f"TRUNCATE {TABLE}")

@@ -1,4 +1,4 @@
-"""Changes of tables into files, exactly once.
+"""Topology that writes changes of tables to files, exactly once.
 
 heron submit local changes_topology.py Changed -- FOLDER DSN PASSWORD_FILE SLOT PUBLICATION
 """
@@ -13,7 +13,7 @@ from heronry.connect.postgres_changes import PostgresChanges
 
 
 class Changed(Topology):
-    """changes -> files."""
+    """Topology changes -> files."""
 
     _folder, _dsn, _password_file, _slot, _publication = sys.argv[1:]
     config = {

@@ -1,4 +1,4 @@
-"""One PostgreSQL server for the run; a home of its own for topologies."""
+"""Fixtures of one PostgreSQL server for the run, and of a home for topologies."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.support.servers.postgres import PostgresServer
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[PostgresServer]:
-    """A test that kills it starts it again."""
+    """Yield the server; a test that kills it restarts it."""
     with running_server(PostgresServer) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def heron(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeronCommand]:
-    """One home for the tests of a file; nothing of any topology may be left at the end."""
+    """Yield a command whose home the tests of a file share; no topology process may be left at the end."""
     with heron_command(tmp_path_factory.mktemp("home")) as made:
         yield made

@@ -1,4 +1,4 @@
-"""Lines of a folder into a table, exactly once.
+"""Topology that writes lines of a folder to a table, exactly once.
 
 heron submit local connected_topology.py Connected -- FOLDER DSN PASSWORD_FILE TABLE
 """
@@ -13,7 +13,7 @@ from heronry.connect.postgres_sink import PostgresSink
 
 
 class Connected(Topology):
-    """lines -> table."""
+    """Topology lines -> table."""
 
     _folder, _dsn, _password_file, _table = sys.argv[1:]
     config = {

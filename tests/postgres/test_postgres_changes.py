@@ -16,12 +16,12 @@ DEAR = settings(max_examples=40, deadline=None, suppress_health_check=list(Healt
 
 @pytest.fixture(scope="module")
 def ground(server: PostgresServer) -> Iterator[story.Ground]:
-    """Shared by all stories."""
+    """Yield a server for all stories."""
     with story.ground(server) as made:
         yield made
 
 
 @DEAR
 @given(told=story.stories)
-def test_a_replica_is_the_table_after_each_transaction(ground: story.Ground, told: Any) -> None:
+def test_replica_equals_the_table_after_each_transaction(ground: story.Ground, told: Any) -> None:
     story.check(ground, told)

@@ -1,4 +1,4 @@
-"""A slot that cannot be read, or is not what it was, is an error with its cure; and what else a slot is asked."""
+"""Replication slots: errors with a remedy for unreadable or changed slots, exact values, and confirmation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SLOT = story.SLOT
 
 @pytest.fixture
 def ground(server: PostgresServer) -> Iterator[Any]:
-    """A watcher's connection, with a slot."""
+    """Yield the connection of an observer, with a slot."""
     with story.ground(server) as made, story.slot(made.watcher):
         yield made.watcher
 
@@ -49,7 +49,7 @@ def refused(server: PostgresServer, match: str, **config: Any) -> None:
         made.read(SLOT, None)
 
 
-def test_slots_that_cannot_be_read(server: PostgresServer, ground: Any) -> None:
+def test_unreadable_slots_are_rejected(server: PostgresServer, ground: Any) -> None:
     ground.execute(f"INSERT INTO {story.TABLE} VALUES (1)")
     refused(server, r"missing slot 'absent'.*pg_create_logical_replication_slot\('absent', 'pgoutput'\)", slot="absent")
     refused(server, "no_such.*CREATE PUBLICATION no_such", publication="no_such")
@@ -69,7 +69,7 @@ def test_slots_that_cannot_be_read(server: PostgresServer, ground: Any) -> None:
     ground.execute("DROP ROLE reads_changes")
 
 
-def test_a_slot_that_is_not_what_it_was(server: PostgresServer, ground: Any) -> None:
+def test_changed_slot_is_rejected(server: PostgresServer, ground: Any) -> None:
     with reading(server) as made:
         ground.execute(f"INSERT INTO {story.TABLE} VALUES (1)")
         _, position = made.read(SLOT, None)
@@ -88,7 +88,7 @@ def test_a_slot_that_is_not_what_it_was(server: PostgresServer, ground: Any) -> 
             made.bounds(SLOT, position)
 
 
-def test_a_slot_whose_log_was_removed(server: PostgresServer, ground: Any) -> None:
+def test_slot_whose_log_was_removed_is_an_error(server: PostgresServer, ground: Any) -> None:
     ground.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
     ground.execute("SELECT pg_reload_conf()")
     try:
@@ -102,7 +102,7 @@ def test_a_slot_whose_log_was_removed(server: PostgresServer, ground: Any) -> No
         ground.execute("SELECT pg_reload_conf()")
 
 
-def test_a_slot_that_somebody_else_reads(server: PostgresServer, ground: Any) -> None:
+def test_slot_with_another_reader_is_an_error(server: PostgresServer, ground: Any) -> None:
     ground.execute(f"INSERT INTO {story.TABLE} VALUES (1)")
     command = [
         program_of("pg_recvlogical"), "--dbname", server.dsn, "--slot", SLOT, "--start", "--no-loop", "--file", "-",
@@ -125,9 +125,11 @@ def test_a_slot_that_somebody_else_reads(server: PostgresServer, ground: Any) ->
         assert made.read(SLOT, None)[0] == [[1]], "it is waited for"
 
 
-def test_places_that_are_confirmed_are_ends_of_records(server: PostgresServer, ground: Any) -> None:
-    """Commits that nobody waits for, with records of several pages (a number for each savepoint), which the server
-    flushes by whole pages at first: so the log is on disk up to the middle of a commit."""
+def test_confirmed_positions_are_ends_of_records(server: PostgresServer, ground: Any) -> None:
+    """Asynchronous commits have records of several pages (a number for each savepoint).
+
+    The server first flushes them by whole pages, so the log on disk ends in the middle of a commit.
+    """
     rounds, each = 6, 3000
 
     def write() -> None:
@@ -195,7 +197,7 @@ def test_values_are_exact(server: PostgresServer, ground: Any) -> None:
 
 
 class Source:
-    """The spout, in a mode."""
+    """The spout, in a reliability mode."""
 
     def __init__(self, server: PostgresServer, mode: str, **more: Any) -> None:
         self.spout = PostgresChanges()
@@ -210,7 +212,7 @@ class Source:
         return [row[0] for row in self.recorder.values()]
 
 
-def test_a_slot_is_confirmed_where_nobody_goes_back(server: PostgresServer, ground: Any) -> None:
+def test_slot_is_confirmed_up_to_positions_no_longer_needed(server: PostgresServer, ground: Any) -> None:
     def confirmed() -> int:
         (found,) = ground.execute(
             "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = %s", (SLOT,)
@@ -257,7 +259,7 @@ def test_a_slot_is_confirmed_where_nobody_goes_back(server: PostgresServer, grou
     at_most.spout.close()
 
 
-def test_what_is_missing_is_said_at_submit(server: PostgresServer) -> None:
+def test_missing_settings_are_reported_at_submit(server: PostgresServer) -> None:
     said = list(PostgresChanges.config_problems({"user.postgres.dsn": "host=h password=x", "user.postgres.slot": 1}))
     assert [part for text in said for part in ("slot", "publication", "password") if f"{part}" in text]
     assert len(said) == 3

@@ -1,4 +1,4 @@
-"""Changes of tables as the source of a program: the engines agree, and only what grows is confirmed."""
+"""Changes of tables as the source of a program: engines agree, and only growing sources confirm changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def slot(server: PostgresServer) -> Iterator[str]:
-    """Behind it ninety rows, some of them changed."""
+    """Yield a slot with ninety rows, some of them changed."""
     name = f"followed_{next(_numbers)}"
     server.ask(f"CREATE TABLE {name} (n bigint PRIMARY KEY, word text, price numeric)")
     server.ask(f"CREATE PUBLICATION {name} FOR TABLE {name}")
@@ -49,7 +49,7 @@ def confirmed(server: PostgresServer, slot: str) -> int:
     return lsn_of(found)
 
 
-def test_engines_agree_whatever_dies_and_take_nothing(server: PostgresServer, slot: str, tmp_path: Path) -> None:
+def test_engines_agree_across_faults_without_confirming(server: PostgresServer, slot: str, tmp_path: Path) -> None:
     read, begun = source(server, slot), confirmed(server, slot)
     expected = in_reference(read)
     assert len(expected["records"]) == 90 + 9 + 9
@@ -57,7 +57,7 @@ def test_engines_agree_whatever_dies_and_take_nothing(server: PostgresServer, sl
     assert confirmed(server, slot) == begun
 
 
-def test_what_grows_is_confirmed_with_its_checkpoints(server: PostgresServer, slot: str, tmp_path: Path) -> None:
+def test_growing_source_confirms_changes_by_checkpoints(server: PostgresServer, slot: str, tmp_path: Path) -> None:
     builder = program(source(server, slot, grows=True, poll_secs=0.001), tmp_path, parallelism=1)
     begun = confirmed(server, slot)
     with importable(builder):
@@ -75,7 +75,7 @@ def test_what_grows_is_confirmed_with_its_checkpoints(server: PostgresServer, sl
     assert lsn_of(last.begin[0]) == confirmed(server, slot)
 
 
-def test_a_range_ends_where_the_log_ended(server: PostgresServer, slot: str) -> None:
+def test_range_ends_at_the_end_of_the_log(server: PostgresServer, slot: str) -> None:
     read = source(server, slot)
     ranges = ranges_of(read, "test")
     add(server, slot, 200, 219)
@@ -88,7 +88,7 @@ def test_a_range_ends_where_the_log_ended(server: PostgresServer, slot: str) -> 
     assert rest == list(range(200, 220)), "the next range begins where one ends"
 
 
-def test_what_a_program_says_of_it(server: PostgresServer) -> None:
+def test_plan_describes_the_source(server: PostgresServer) -> None:
     made = postgres_changes(server.dsn, "orders", "shop")
     assert made.fields == ("op", "table", "new", "old", "unchanged")
     assert list(made.problems()) == []

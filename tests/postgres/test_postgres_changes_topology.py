@@ -1,4 +1,4 @@
-"""A topology follows real tables while its tasks, and the server, are killed: what it wrote makes the same table."""
+"""A topology follows real tables while its tasks and the server are killed: its output gives the same table."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SLOT = "followed"
 
 
 def changes(folder: Path) -> list[dict[str, Any]]:
-    """What the files have, in the order of the log."""
+    """Return the changes in the files, in the order of the log."""
     lines = [line for path in folder.glob("[!.]*.jsonl") for line in path.read_text().splitlines()]
     return sorted(map(json.loads, lines), key=lambda change: (lsn_of(change["lsn"]), change["index"]))
 
 
 def replica(found: list[dict[str, Any]]) -> dict[int, int]:
-    """What the changes make of an empty table."""
+    """Return the table that results from the changes."""
     table: dict[int, int] = {}
     for change in found:
         if change["old"] is not None:
@@ -35,9 +35,7 @@ def replica(found: list[dict[str, Any]]) -> dict[int, int]:
     return table
 
 
-def test_a_replica_equals_the_table_whoever_is_killed(
-    server: PostgresServer, heron: HeronCommand, tmp_path: Path
-) -> None:
+def test_replica_equals_the_table_after_kills(server: PostgresServer, heron: HeronCommand, tmp_path: Path) -> None:
     folder, name = tmp_path / "changes", unique("Changed")
     server.ask("CREATE TABLE followed (id int PRIMARY KEY, n int)")
     server.ask("CREATE PUBLICATION followed FOR TABLE followed")
@@ -45,7 +43,7 @@ def test_a_replica_equals_the_table_whoever_is_killed(
     heron.submit(name, TOPOLOGY, "Changed", "--", str(folder), server.dsn, str(server.password_file), SLOT, "followed")
 
     def write(first: int) -> None:
-        """Two thousand changes in one transaction, which comes in many pieces, and many small ones."""
+        """Write two thousand changes in one transaction, which arrives in many pieces, and many small transactions."""
         server.ask(f"INSERT INTO followed SELECT n, n FROM generate_series({first}, {first + 1999}) n")
         with server.connect() as connection:
             for number in range(first, first + 100):

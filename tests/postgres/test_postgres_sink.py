@@ -1,4 +1,4 @@
-"""The PostgreSQL sink against a real server: two phases, upserts, values, lost connections."""
+"""PostgreSQL sink against a real server: two phases, upserts, values, lost connections."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def table(server: PostgresServer) -> str:
-    """A table of its own for each test: word, count, and what it fills itself."""
+    """Create a table for the test: word, count, and columns with defaults."""
     name = f"counts_{next(_numbers)}"
     server.ask(f"CREATE TABLE {name} (word text PRIMARY KEY, count bigint NOT NULL, id serial NOT NULL)")
     return name
@@ -42,14 +42,14 @@ def staged(server: PostgresServer) -> int:
     return int(server.ask("SELECT count(*) FROM heronry_staged")[0][0])
 
 
-def test_rows_are_seen_with_their_checkpoint_once_whoever_commits_how_often(server: PostgresServer, table: str) -> None:
+def test_rows_appear_once_after_repeated_commits(server: PostgresServer, table: str) -> None:
     sink = sink_to(server, table)
     assert sink.prepare(checkpoint(1)) is None
     sink.process(row(word="a", count=1))
     token = sink.prepare(checkpoint(2))
     sink.process(row(word="b", count=2))
     later = sink.prepare(checkpoint(3))
-    sink.process(row(word="c", count=3))  # and it dies
+    sink.process(row(word="c", count=3))  # the process dies
     sink.close()
     other = sink_to(server, table, task=2)
     assert (rows(server, table), sorted(other.prepared())) == ([], [token, later])
@@ -72,7 +72,7 @@ def test_rows_are_seen_with_their_checkpoint_once_whoever_commits_how_often(serv
         each.close()
 
 
-def test_an_upsert_keeps_the_last_of_a_key_over_chunks_and_checkpoints(
+def test_upsert_keeps_the_last_row_of_a_key_across_chunks_and_checkpoints(
     server: PostgresServer, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres_sink, "ROWS_A_CHUNK", 3)
@@ -85,7 +85,7 @@ def test_an_upsert_keeps_the_last_of_a_key_over_chunks_and_checkpoints(
     sink.close()
 
 
-def test_each_kind_of_value_arrives_as_it_was(server: PostgresServer) -> None:
+def test_values_of_each_type_are_stored_unchanged(server: PostgresServer) -> None:
     values: dict[str, tuple[str, Any]] = {
         "a": ("bigint", -(2**63)), "b": ("numeric", Decimal("1234567890.000000000000000000001")),
         "c": ("double precision", 0.1 + 0.2), "d": ("boolean", True), "e": ("bytea", b"\x00\xff\\"),
@@ -105,7 +105,7 @@ def test_each_kind_of_value_arrives_as_it_was(server: PostgresServer) -> None:
     sink.close()
 
 
-def test_what_cannot_go_into_the_table_is_said_before_a_checkpoint_holds_it(
+def test_row_that_does_not_fit_the_table_is_rejected_before_a_checkpoint(
     server: PostgresServer, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = sink_to(server, table)
@@ -129,7 +129,7 @@ def test_what_cannot_go_into_the_table_is_said_before_a_checkpoint_holds_it(
         sink_to(server, table, key=["id"])
 
 
-def test_a_key_that_is_there_already_fails_the_commit_and_stays_prepared(server: PostgresServer, table: str) -> None:
+def test_duplicate_key_fails_the_commit_and_stays_prepared(server: PostgresServer, table: str) -> None:
     server.ask(f"INSERT INTO {table} VALUES ('a', 7)")
     sink = sink_to(server, table)
     sink.process(row(word="a", count=1))
@@ -143,7 +143,7 @@ def test_a_key_that_is_there_already_fails_the_commit_and_stays_prepared(server:
     sink.close()
 
 
-def test_prepared_survives_the_server_and_a_commit_finds_its_way_back(
+def test_prepared_transaction_survives_a_server_restart_and_is_committed(
     server: PostgresServer, table: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -164,9 +164,7 @@ def test_prepared_survives_the_server_and_a_commit_finds_its_way_back(
     assert server.password not in caplog.text
 
 
-def test_a_server_that_does_not_answer_and_a_wrong_password_are_said_without_the_password(
-    server: PostgresServer, table: str, tmp_path: Any
-) -> None:
+def test_connection_errors_do_not_show_the_password(server: PostgresServer, table: str, tmp_path: Any) -> None:
     wrong = tmp_path / "wrong"
     wrong.write_text("hush hush")
     with pytest.raises(ConnectError, match=r"cannot be reached .*password authentication failed") as raised:
@@ -178,7 +176,7 @@ def test_a_server_that_does_not_answer_and_a_wrong_password_are_said_without_the
         sink_to(server, table, **{"password.file": str(tmp_path / "none")})
 
 
-def test_tokens_of_long_ago_are_forgotten(server: PostgresServer, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_tokens_are_removed(server: PostgresServer, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres_sink, "KEPT_CHECKPOINTS", 2)
     sink = sink_to(server, table)
     for number in range(1, 7):

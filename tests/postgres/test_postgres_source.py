@@ -1,4 +1,4 @@
-"""Rows of a real table as a source: each once, in order, from any position; ties, ranges, what is refused."""
+"""Rows of a real table as a source: each once, in order, from any position; equal times, ranges, invalid tables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def table(server: PostgresServer) -> str:
 
 
 def add(server: PostgresServer, table: str, first: int, last: int) -> None:
-    """Ten rows share a time."""
+    """Add rows, ten per time."""
     server.ask(
         f"INSERT INTO {table} SELECT n, timestamptz '2026-01-01Z' + (n / 10) * interval '1.000001 s', 'n' || n "
         f"FROM generate_series({first}, {last}) n"
@@ -33,7 +33,7 @@ def add(server: PostgresServer, table: str, first: int, last: int) -> None:
 
 
 class Reader:
-    """A source that owns some splits, from positions."""
+    """Source that owns some splits, starting from positions."""
 
     def __init__(
         self, server: PostgresServer, table: str, positions: Any = (), task: int = 1, tasks: tuple[int, ...] = (1,),
@@ -71,7 +71,7 @@ def test_each_row_comes_once_in_order_across_checkpoints(server: PostgresServer,
     second.taken()
 
 
-def test_rows_of_one_time_come_together_and_a_time_loses_nothing(server: PostgresServer, table: str) -> None:
+def test_rows_with_equal_times_are_read_together_and_none_is_lost(server: PostgresServer, table: str) -> None:
     add(server, table, 0, 99)
     found: list[tuple[Any, ...]] = []
     positions: list[Any] = []
@@ -91,7 +91,7 @@ def test_ranges_are_read_by_different_tasks(server: PostgresServer, table: str) 
     assert [sorted(reader.taken()) for reader in readers] == [[("above 60", "99"), ("to 30", "30")], [("to 60", "60")]]
 
 
-def test_what_cannot_be_read_is_said(server: PostgresServer, table: str) -> None:
+def test_unreadable_tables_are_reported(server: PostgresServer, table: str) -> None:
     with pytest.raises(BadConfig, match=r"has no column 'nr', which config 'user.postgres.column' names"):
         Reader(server, table, column="nr")
     with pytest.raises(ConnectError, match=r"reading table events_.*column t.colour does not exist"):

@@ -1,4 +1,4 @@
-"""Rows of a table as the source of a program: the engines agree, and what is missing is said."""
+"""Rows of a table as the source of a program: engines agree, and missing objects are reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def table(server: PostgresServer) -> str:
-    """Ninety rows, ten of a time."""
+    """Create a table of ninety rows, ten per time."""
     name = f"served_{next(_numbers)}"
     server.ask(f"CREATE TABLE {name} (at timestamptz, word text, n bigint, price numeric)")
     add(server, name, 0, 89)
@@ -46,14 +46,14 @@ def source(server: PostgresServer, table: str, **more: Any) -> ServerSource:
     return sql_rows(server.dsn, table, "at", ["word", "n"], **given)
 
 
-def test_engines_agree_whatever_dies(server: PostgresServer, table: str, tmp_path: Path) -> None:
+def test_engines_agree_across_faults(server: PostgresServer, table: str, tmp_path: Path) -> None:
     read = source(server, table)
     expected = in_reference(read)
     assert len(expected["records"]) == 90
     assert differences(expected, online(read, tmp_path, kills=2)) == {}
 
 
-def test_a_range_ends_where_the_table_ended(server: PostgresServer, table: str) -> None:
+def test_range_ends_at_the_end_of_the_table(server: PostgresServer, table: str) -> None:
     read = source(server, table)
     ranges = ranges_of(read, "test")
     add(server, table, 90, 109)
@@ -67,7 +67,7 @@ def test_a_range_ends_where_the_table_ended(server: PostgresServer, table: str) 
     assert ranges_of(read, "test") == ()
 
 
-def test_what_is_not_there_is_an_error(server: PostgresServer, table: str) -> None:
+def test_missing_table_is_an_error(server: PostgresServer, table: str) -> None:
     with pytest.raises(ConnectError, match="has refused reading table absent"):
         ranges_of(source(server, "absent"), "test")
     with pytest.raises(BadConfig, match="has no column 'absent'"):
@@ -83,7 +83,7 @@ def into(server: PostgresServer, table: str, *fields: str, **more: Any) -> Serve
     return to_table(server.dsn, table, list(fields), password_file=server.password_file, **more)
 
 
-def test_programs_write_rows_once_whatever_dies(server: PostgresServer, tmp_path: Path) -> None:
+def test_programs_write_rows_once_across_faults(server: PostgresServer, tmp_path: Path) -> None:
     server.ask("CREATE TABLE online_records (id int, word text, half float8)")
     server.ask("CREATE TABLE online_sums (key text PRIMARY KEY, value int)")
     records = into(server, "online_records", "id", "word", "half")

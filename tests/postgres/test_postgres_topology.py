@@ -1,4 +1,4 @@
-"""A topology writes into a real table while its sink tasks, and the server, are killed: each line is there once."""
+"""A topology writes to a real table while its sink tasks and the server are killed: each line is there once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def write_lines(folder: Path, name: str, first: int) -> list[str]:
     return lines
 
 
-def test_each_line_is_in_the_table_once_whoever_is_killed(
+def test_each_line_is_in_the_table_once_after_kills(
     server: PostgresServer, heron: HeronCommand, tmp_path: Path
 ) -> None:
     folder, name = tmp_path / "lines", unique("Connected")

@@ -1,4 +1,4 @@
-"""Entries of two streams into a third one, exactly once.
+"""Topology that copies entries of two streams to a third one, exactly once.
 
 heron submit local streams_topology.py Streams -- URL PASSWORD_FILE FROM,FROM TO
 """
@@ -13,7 +13,7 @@ from heronry.connect.redis_source import RedisStream
 
 
 class Streams(Topology):
-    """entries -> stream."""
+    """Topology entries -> stream."""
 
     _url, _password_file, _from, _to = sys.argv[1:]
     _server = {"user.redis.url": _url, "user.redis.password.file": _password_file}

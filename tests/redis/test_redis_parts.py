@@ -1,4 +1,4 @@
-"""The source and sink of Redis streams against a real server: two phases, losses, values, refusals."""
+"""Source and sink of Redis streams against a real server: two phases, losses, values, invalid settings."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def stream() -> str:
-    """A name for each test."""
+    """Return a stream name for the test."""
     return f"stream{next(_numbers)}"
 
 
 class Read(Recorded, RedisStream):  # type: ignore[misc]
-    """The source, with what the engine gives a spout."""
+    """Redis source with the interface that the engine gives a spout."""
 
 
 def source(server: RedisServer, stream: str, keyed: dict[str, Any], *fields: str, **more: Any) -> Read:
@@ -34,7 +34,7 @@ def source(server: RedisServer, stream: str, keyed: dict[str, Any], *fields: str
 
 
 def read(server: RedisServer, stream: str, keyed: dict[str, Any], *fields: str, **more: Any) -> list[list[Any]]:
-    """What a source that begins at a position finds up to the end."""
+    """Return the rows from the restored position to the end."""
     spout = source(server, stream, keyed, *fields, **more)
     try:
         nothing = 0
@@ -56,7 +56,7 @@ def written(server: RedisServer, stream: str) -> list[dict[str, str]]:
     return [fields for _, fields in server.client.xrange(stream)]
 
 
-def test_entries_are_seen_with_their_checkpoint_once_whoever_commits_how_often(
+def test_entries_appear_once_after_repeated_commits(
     server: RedisServer, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_sink, "ENTRIES_A_PART", 2)
@@ -70,7 +70,7 @@ def test_entries_are_seen_with_their_checkpoint_once_whoever_commits_how_often(
     later = sink.prepare(checkpoint(3))
     assert later is not None
     for _ in range(3):
-        sink.process(row(word="y"))  # and it dies
+        sink.process(row(word="y"))  # the process dies
     sink.close()
     other = sink_to(server, stream, task=2)
     assert (written(server, stream), sorted(other.prepared())) == ([], [token, later])
@@ -86,7 +86,7 @@ def test_entries_are_seen_with_their_checkpoint_once_whoever_commits_how_often(
     assert not [key for key in server.client.keys("heronry:*") if ":staged:" in key and f"sink-{stream}" in key]
 
 
-def test_what_was_lost_before_its_commit_is_an_error(server: RedisServer, stream: str) -> None:
+def test_batch_lost_before_its_commit_is_an_error(server: RedisServer, stream: str) -> None:
     sink = sink_to(server, stream)
     sink.process(row(word="a"))
     token = sink.prepare(checkpoint(1))
@@ -96,7 +96,7 @@ def test_what_was_lost_before_its_commit_is_an_error(server: RedisServer, stream
         sink.commit(1, token)
 
 
-def test_old_tokens_are_forgotten_and_the_stream_is_bounded(
+def test_old_tokens_are_removed_and_the_stream_is_trimmed(
     server: RedisServer, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_sink, "KEPT_CHECKPOINTS", 3)
@@ -111,7 +111,7 @@ def test_old_tokens_are_forgotten_and_the_stream_is_bounded(
     assert 100 <= server.client.xlen(stream) < 400
 
 
-def test_values_and_what_has_no_place(server: RedisServer, stream: str) -> None:
+def test_values_are_stored_and_unsupported_ones_rejected(server: RedisServer, stream: str) -> None:
     sink = sink_to(server, stream)
     sink.process(row(text="é", data=b"raw", number=3, real=0.5, truth=True, nothing=None, many=[1, "a"]))
     token = sink.prepare(checkpoint(1))
@@ -127,14 +127,14 @@ def test_values_and_what_has_no_place(server: RedisServer, stream: str) -> None:
         sink.process(row(word=None))
 
 
-def test_a_source_goes_on_from_its_position(server: RedisServer, stream: str) -> None:
+def test_source_continues_from_its_position(server: RedisServer, stream: str) -> None:
     client, keyed = server.client, {}
     assert read(server, stream, keyed) == [], "a stream that is not there yet has nothing"
     ids = [client.xadd(stream, {"word": f"w{n}", "n": str(n)}) for n in range(25)]
     assert read(server, stream, keyed, "id", "stream", "n", "absent", rows=7) == [
         [number, stream, str(n), None] for n, number in enumerate(ids)
     ]
-    client.xtrim(stream, maxlen=0, approximate=False)  # they were read
+    client.xtrim(stream, maxlen=0, approximate=False)  # all have been read
     client.xadd(stream, {"word": b"\xff"})
     assert read(server, stream, keyed) == [[b"\xff"]], "what is no text comes as bytes"
     assert read(server, stream, keyed) == []
@@ -146,7 +146,7 @@ def test_entries_removed_before_they_were_read_are_named(
 ) -> None:
     client, keyed = server.client, {}
     client.xadd(stream, {"word": "before"})
-    client.xtrim(stream, maxlen=0, approximate=False)  # nobody's loss: it was gone when the source began
+    client.xtrim(stream, maxlen=0, approximate=False)  # not a loss: removed before the source started
     client.xadd(stream, {"word": "read"})
     assert read(server, stream, keyed) == [["read"]]
     ids = [client.xadd(stream, {"word": f"w{n}"}) for n in range(4)]
@@ -169,7 +169,7 @@ def test_entries_removed_before_they_were_read_are_named(
     assert read(server, stream, keyed) == [], "and then nothing is missing"
 
 
-def test_what_is_wrong_is_said(server: RedisServer, stream: str) -> None:
+def test_invalid_settings_are_reported(server: RedisServer, stream: str) -> None:
     def said(component: type, **config: Any) -> str:
         return "; ".join(component.config_problems({f"user.redis.{k}": v for k, v in config.items()}))
 

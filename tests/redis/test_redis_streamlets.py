@@ -1,4 +1,4 @@
-"""Redis streams as the source of a program: the engines agree, and what is missing is said."""
+"""Redis streams as the source of a program: engines agree, and missing streams are reported."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def streams(server: RedisServer) -> list[str]:
-    """Two, with words and numbers."""
+    """Create two streams of words and numbers."""
     names = [f"served{next(_numbers)}", f"served{next(_numbers)}"]
     for number in range(90):
         add(server, names[number % 3 == 0], number)
@@ -51,14 +51,14 @@ def source(server: RedisServer, streams: list[str], **more: Any) -> ServerSource
     return redis_stream(server.url, streams, ["id", "stream", "word", "n"], **given)
 
 
-def test_engines_agree_whatever_dies(server: RedisServer, streams: list[str], tmp_path: Path) -> None:
+def test_engines_agree_across_faults(server: RedisServer, streams: list[str], tmp_path: Path) -> None:
     read = source(server, streams)
     expected = in_reference(read)
     assert len(expected["records"]) == 90
     assert differences(expected, online(read, tmp_path, kills=2)) == {}
 
 
-def test_a_source_that_does_not_grow_ends_where_it_ended_when_it_was_begun(
+def test_bounded_source_ends_at_the_end_of_the_stream_at_its_start(
     server: RedisServer, streams: list[str], tmp_path: Path
 ) -> None:
     read = source(server, streams)
@@ -75,7 +75,7 @@ def test_a_source_that_does_not_grow_ends_where_it_ended_when_it_was_begun(
     assert differences(expected, read_all(builder.build(), tmp_path)) == {}
 
 
-def test_a_record_that_fails_is_put_aside_with_its_place(
+def test_failing_record_becomes_a_dead_letter_with_its_position(
     server: RedisServer, streams: list[str], tmp_path: Path
 ) -> None:
     server.client.xadd(streams[0], {"word": "bad", "n": -1})
@@ -88,7 +88,7 @@ def test_a_record_that_fails_is_put_aside_with_its_place(
     assert json.loads(aside.read_text())["where"] == letters[0]["where"]
 
 
-def test_a_range_is_read_whole_and_no_further(server: RedisServer, streams: list[str]) -> None:
+def test_range_is_read_exactly(server: RedisServer, streams: list[str]) -> None:
     read = source(server, streams)
     ranges = ranges_of(read, "test")
     later = [add(server, stream, 100) for stream in streams]
@@ -102,7 +102,7 @@ def test_a_range_is_read_whole_and_no_further(server: RedisServer, streams: list
         assert [reader.bounds(wanted.split, wanted.end) for wanted in behind if wanted] == [None, None]
 
 
-def test_what_is_removed_before_it_is_read_is_an_error(server: RedisServer, streams: list[str]) -> None:
+def test_entries_removed_before_they_were_read_are_an_error(server: RedisServer, streams: list[str]) -> None:
     read = source(server, streams)
     one, two = ranges_of(read, "test")
     first, *_, last = [entry for entry, _ in server.client.xrange(streams[0])]
@@ -112,11 +112,11 @@ def test_what_is_removed_before_it_is_read_is_an_error(server: RedisServer, stre
     whole = sum(len(records) for _, _, records in pieces_of(source(server, streams, removed="skip"), [one], "test"))
     assert whole == 59
     server.client.delete(streams[1])
-    for _ in range(2):  # gone, and made anew
+    for _ in range(2):  # deleted and recreated
         with pytest.raises(ConnectError, match=rf"'{streams[1]}' was deleted or recreated after 0 of its entries"):
             list(pieces_of(source(server, streams, removed="skip"), [two], "test"))
         add(server, streams[1], 1)
-    server.client.xdel(streams[0], first)  # before any range began: nobody's loss
+    server.client.xdel(streams[0], first)  # before any range began: not a loss
     assert sum(len(records) for _, _, records in pieces_of(read, ranges_of(read, "test"), "test")) == 58 + 2
 
 
@@ -131,7 +131,7 @@ def test_what_is_removed_before_it_is_read_is_an_error(server: RedisServer, stre
         ({"removd": "skip"}, "unknown setting user.redis.removd"),
     ],
 )
-def test_what_is_declared_wrongly_is_said_when_the_program_is_built(given: dict[str, Any], said: str) -> None:
+def test_invalid_declaration_is_rejected_when_the_program_is_built(given: dict[str, Any], said: str) -> None:
     right: dict[str, Any] = {"url": "redis://localhost", "streams": "s", "fields": ["id"]}
     builder = Builder("p")
     with pytest.raises(TopologyError, match=re.escape(said)) as raised:
@@ -139,7 +139,7 @@ def test_what_is_declared_wrongly_is_said_when_the_program_is_built(given: dict[
     assert "secret@" not in str(raised.value)
 
 
-def test_no_error_shows_an_address_before_it_was_looked_at() -> None:
+def test_error_about_a_lookup_in_a_server_hides_the_password() -> None:
     table = redis_stream("redis://heron:secret@localhost", "s", ["id"])
     builder = Builder("p")
     with pytest.raises(TopologyError, match="its table is in a server") as raised:
@@ -147,7 +147,7 @@ def test_no_error_shows_an_address_before_it_was_looked_at() -> None:
     assert "secret" not in f"{raised.value} {table!r}"
 
 
-def test_a_stream_that_grows_is_read_on_online(server: RedisServer, streams: list[str], tmp_path: Path) -> None:
+def test_growing_stream_is_read_continuously_online(server: RedisServer, streams: list[str], tmp_path: Path) -> None:
     read = source(server, streams, grows=True)
     builder = program(read, tmp_path)
     with importable(builder):
@@ -160,7 +160,7 @@ def test_a_stream_that_grows_is_read_on_online(server: RedisServer, streams: lis
     assert differences({"records": in_reference(read)["records"]}, read_all(builder.build(), tmp_path)) == {}
 
 
-def test_programs_add_entries_once_whatever_dies(server: RedisServer, tmp_path: Path) -> None:
+def test_programs_add_entries_once_across_faults(server: RedisServer, tmp_path: Path) -> None:
     streams = [f"into{next(_numbers)}", f"into{next(_numbers)}"]
     fields = (["id", "word", "half"], ["key", "value"])
     sinks = [

@@ -1,4 +1,4 @@
-"""A topology reads real streams and writes another while its tasks, and the server, are killed: each entry once."""
+"""A topology between real streams whose tasks and server are killed: each entry is written once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add(server: RedisServer, stream: str, first: int) -> list[tuple[str, str]]:
     return [(stream, f"w{number}") for number in range(first, first + ENTRIES)]
 
 
-def test_each_entry_is_written_once_whoever_is_killed(server: RedisServer, heron: HeronCommand) -> None:
+def test_each_entry_is_written_once_after_kills(server: RedisServer, heron: HeronCommand) -> None:
     name = unique("Streams")
     given = add(server, "a", 0) + add(server, "b", 0)
     heron.submit(name, TOPOLOGY, "Streams", "--", server.url, str(server.password_file), "a,b", "out")

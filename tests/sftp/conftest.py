@@ -1,4 +1,4 @@
-"""One SFTP server for the run."""
+"""Fixture of one SFTP server for the run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from tests.support.servers.sftp import SftpServer
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[SftpServer]:
-    """A test that kills it starts it again."""
+    """Yield the server; a test that kills it restarts it."""
     with running_server(SftpServer) as made:
         yield made

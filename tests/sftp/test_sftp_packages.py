@@ -1,4 +1,4 @@
-"""Packages at a real SFTP server: the contract, a host with another key, and an api server whose store goes away."""
+"""Packages on a real SFTP server: the store contract, an unknown host key, and an API server without its store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIELDS = {"name": "words", "cluster": "box", "role": "ads", "environment": "prod
 
 
 @pytest.mark.parametrize("law", CONTRACT, ids=lambda law: law.__name__)
-def test_the_contract(server: SftpServer, tmp_path: Path, law: Callable[[PackageStoreUnderTest], None]) -> None:
+def test_store_contract(server: SftpServer, tmp_path: Path, law: Callable[[PackageStoreUnderTest], None]) -> None:
     place = load_package_location(server.url, str(server.options))
     folder = server.kept / law.__name__
     folder.mkdir()
@@ -33,13 +33,13 @@ def test_the_contract(server: SftpServer, tmp_path: Path, law: Callable[[Package
     law(PackageStoreUnderTest(make("home"), lambda: make("other"), folder, tmp_path))
 
 
-def test_a_host_with_another_key_is_not_believed(server: SftpServer, tmp_path: Path) -> None:
+def test_host_with_another_key_is_refused(server: SftpServer, tmp_path: Path) -> None:
     place = load_package_location(server.url, str(server.options_with("stranger")))
     with pytest.raises(PackageStoreError, match=r"127\.0\.0\.1:\d+/.* failed: .*[Hh]ost key"):
         RemotePackageStore(place, "stranger", tmp_path / "copies").has("a" * 64)
 
 
-def test_a_server_that_hangs_is_given_up(server: SftpServer, tmp_path: Path) -> None:
+def test_server_that_hangs_times_out(server: SftpServer, tmp_path: Path) -> None:
     store = RemotePackageStore(
         load_package_location(server.url, str(server.options)), "hangs", tmp_path / "copies", look_seconds=2.0
     )
@@ -52,14 +52,14 @@ def test_a_server_that_hangs_is_given_up(server: SftpServer, tmp_path: Path) -> 
 
 
 def submit(api: ApiProcess, package: bytes) -> httpx.Response:
-    """As a client does."""
+    """Submit a package as a client does."""
     spout = ComponentSpec("word", ComponentKind.SPOUT, "words:Word", 1, (StreamSchema(fields=("word",)),))
     definition = message_codecs.TOPOLOGY.encode(TopologyDefinition("words", "words-1", (spout,)))
     files = {"definition": ("d", definition), "topology": ("t", package)}
     return api.request("POST", TOPOLOGIES, data=FIELDS, files=files)
 
 
-def test_an_api_server_and_a_store_that_goes_away(server: SftpServer, tmp_path: Path) -> None:
+def test_api_server_survives_an_outage_of_its_package_store(server: SftpServer, tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "words.py").write_text("x = 1\n")
     digest = pack_package(tmp_path / "code", tmp_path / "sent")
@@ -93,7 +93,7 @@ def test_an_api_server_and_a_store_that_goes_away(server: SftpServer, tmp_path: 
         assert space.joinpath(f"{digest}.tar.gz").exists()
         server.start()
     with api_server(home, *arguments) as api:
-        wait_until(lambda: list(space.iterdir()) == [])  # what nobody needs went at the start
+        wait_until(lambda: list(space.iterdir()) == [])  # unneeded packages are removed at the start
         log = api.log.read_text()
         assert f"packages are stored in sftp://127.0.0.1:{server.port}/" in log
         assert "@127.0.0.1" not in log

@@ -1,5 +1,4 @@
-"""Programs that read files at a real SFTP server: what they read, whom they believe, and that each line counts once
-whatever dies."""
+"""Programs that read files from a real SFTP server: contents, authentication, and exactly-once across faults."""
 
 from __future__ import annotations
 
@@ -32,21 +31,21 @@ SECRET = "hush-hush-hush"
 
 @pytest.fixture
 def heron(tmp_path: Path) -> Iterator[HeronCommand]:
-    """A home of its own; nothing of any topology may be left at the end."""
+    """Yield a command with its own home; no topology process may be left at the end."""
     with heron_command(tmp_path / "door") as made:
         yield made
 
 
 @pytest.fixture
 def options(server: SftpServer) -> Path:
-    """Those of the server's client, and something that nobody may see."""
+    """Return the server's client options with an additional secret."""
     file = server.folder / "options-secret.json"
     file.write_text(json.dumps({**json.loads(server.options.read_text()), "passphrase": SECRET}))
     file.chmod(0o600)
     return file
 
 
-def test_files_are_those_of_the_servers_disk(server: SftpServer, options: Path) -> None:
+def test_files_equal_those_on_the_servers_disk(server: SftpServer, options: Path) -> None:
     pytest.importorskip("pyarrow")
     folder = server.kept / "files %41 ü"
     for name, data in {
@@ -66,12 +65,12 @@ def test_files_are_those_of_the_servers_disk(server: SftpServer, options: Path) 
 
 
 def connections(server: SftpServer) -> int:
-    """Sessions of clients that the server has now."""
+    """Return the number of client sessions of the server."""
     assert server.process is not None
     return len(psutil.Process(server.process.pid).children())
 
 
-def test_whom_it_believes_and_who_believes_it(server: SftpServer, tmp_path: Path) -> None:
+def test_unknown_host_key_and_wrong_client_key_are_rejected(server: SftpServer, tmp_path: Path) -> None:
     def told(text: dict[str, object]) -> str:
         file = tmp_path / "options.json"
         file.write_text(json.dumps(text))
@@ -89,7 +88,7 @@ def test_whom_it_believes_and_who_believes_it(server: SftpServer, tmp_path: Path
     assert "client_keys" in refused
 
 
-def test_a_server_that_falls_silent_is_away(server: SftpServer, tmp_path: Path) -> None:
+def test_silent_server_is_reported_as_unavailable(server: SftpServer, tmp_path: Path) -> None:
     good = json.loads(server.options.read_text())
     (tmp_path / "options.json").write_text(json.dumps({**good, "keepalive_interval": 1, "keepalive_count_max": 2}))
     assert server.process is not None
@@ -107,7 +106,7 @@ def test_a_server_that_falls_silent_is_away(server: SftpServer, tmp_path: Path) 
 
 
 def kill_task(heron: HeronCommand, name: str, component: str) -> None:
-    """Kill a task. The status may still name a process that an earlier kill has ended; then ask again."""
+    """Kill a task. If the status still names a process that an earlier kill has ended, ask again."""
 
     def killed() -> bool:
         victim = next(p for p in heron.status(name)["processes"] if p["component"] == component)
@@ -163,7 +162,7 @@ def test_each_line_counts_once_when_tasks_and_the_server_die(
     heron.kill(name)
 
 
-def test_a_source_that_ends_is_read_once_when_its_task_dies(
+def test_bounded_source_is_read_once_when_its_task_dies(
     server: SftpServer, options: Path, heron: HeronCommand, tmp_path: Path
 ) -> None:
     name, out = unique("ends"), tmp_path / "out"
@@ -172,9 +171,9 @@ def test_a_source_that_ends_is_read_once_when_its_task_dies(
         place.parent.mkdir(exist_ok=True)
         place.write_bytes(b"".join(b"%d\n" % number for number in range(250_000 * part, 250_000 * (part + 1))))
     heron.submit(name, PROGRAM, "counted", "--", f"{server.url}/ends", str(options), str(out))
-    # What was listed is in a checkpoint; a task that dies before lists anew, and then more would be part of it.
+    # The listing is in a checkpoint; a task that dies before it lists again and would then find more files.
     wait_until(lambda: list(out.glob("[!.]*")), "a checkpoint is complete")
-    (server.kept / "ends" / "later.txt").write_text("999\n")  # no part of it
+    (server.kept / "ends" / "later.txt").write_text("999\n")  # not part of it
     for _ in range(3):
         kill_task(heron, name, "lines")
         seen = len(list(out.glob("[!.]*")))

@@ -1,4 +1,4 @@
-"""Lines of files at a URL, counted by their last three digits: ``-- URL OPTIONS OUTPUT [grows]``."""
+"""Program that counts lines of files at a URL by their last three digits: ``-- URL OPTIONS OUTPUT [grows]``."""
 
 from __future__ import annotations
 

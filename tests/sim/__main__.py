@@ -1,7 +1,8 @@
-"""``python -m tests.sim --seed N [--verbose]``: run one schedule, or ``--seeds A-B`` many, and tell what happened.
+"""Run one schedule (``python -m tests.sim --seed N [--verbose]``) or many (``--seeds A-B``) and report the outcome.
 
-``--shrink`` makes a failing schedule small first; ``--hours H`` runs fresh seeds and keeps those that break a law or
-reach something new."""
+``--shrink`` first reduces a failing schedule. ``--hours H`` runs fresh seeds, and keeps those that break an invariant
+or reach new states.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ from .simulation import Violation
 
 
 def say(line: str) -> None:
-    """To standard output, at once."""
+    """Print a line to standard output and flush it."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
 def main() -> int:
-    """0 if every law held."""
+    """Run the command; return 0 if every invariant held."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
     parser.add_argument("--seed", type=int, help="one schedule")
     parser.add_argument("--seeds", help="A-B: all of them, B included")

@@ -1,17 +1,17 @@
-"""The laws that are about processes: checked after events of a process, at each probe, and at the end.
+"""Invariants about processes, checked after events of a process, at each probe, and at the end.
 
-What is checked where:
+Checks by time:
 
-* after every fourth event and every tick: the core's own ``check`` (which holds queues to the memory formula; what it
-  forbids seldom mends itself within a few events, and a quarter of a schedule's time went there);
-* after every event: each root's verdict once per tracker, expiry within T … T(1 + 1/(n-1)), pending roots at most the
-  maximum and one call, no emit while paused or inactive, nobody current told to leave;
+* after every fourth event and every tick: the core's own ``check``, which compares queues with the memory formula (a
+  violation rarely disappears within a few events, and the check took a quarter of a schedule's time);
+* after every event: one verdict per root and tracker, expiry within T … T(1 + 1/(n-1)), pending roots at most the
+  maximum and one call, no emit while paused or inactive, no current process told to leave;
 * at each plan, epoch and store write: plans of one version are equal, versions never go back, one leader per epoch,
   only the owner of the master node writes, and only plans of its own epoch;
-* at each probe: nothing vanishes inside a process (what came in has gone out or waits), a spout is paused if and
-  only if somebody has had a cause in its scope for a while;
-* at the end: all that was emitted has been processed or was in something that broke or died, and every broken link has
-  counted what it lost.
+* at each probe: nothing disappears inside a process (everything received was sent on or is queued), a spout is paused
+  exactly if its scope has had a cause for a while;
+* at the end: everything emitted has been processed or was in a process or connection that failed, and every broken link
+  has counted its losses.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 BUCKETS = 3
 TICK_SLACK_MS = 4 * 110.0  # a rotation waits for its tick, and there are three of them
 CALM_MS = 3000.0  # after so long without a fault its effects are over
-AGREE_MS = 1500.0  # causes go out at once, and whole each second: after so long everybody must have heard
+AGREE_MS = 1500.0  # causes are sent at once, and in full each second: after this time all must have received them
 MOST_EMITS_OF_A_CALL = 3
 CHECK_EACH = 4  # events of stream managers, steps of executors
 
 
 class Checkers:
-    """Gets told of everything; raises Violation."""
+    """Collection of checks that is notified of all events and raises Violation."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -60,25 +60,25 @@ class Checkers:
         self.tampered = False
         self.most_pending = 0
         self.max_pending: int = config.get("topology.max.spout.pending", 20_000)
-        self._plans: dict[PlanVersion, tuple[PhysicalPlan, bytes]] = {}  # as it was seen last
+        self._plans: dict[PlanVersion, tuple[PhysicalPlan, bytes]] = {}  # as last seen
         self._seen: dict[tuple[str, int], PlanVersion] = {}
         self._leaders: dict[int, str] = {}
         self._stored = NO_PLAN
-        self._opened: dict[tuple[str, int], dict[int, int]] = {}  # per stream manager's life: root to its time
-        # Spout: how often it and the causes have changed, and since when it should have again.
+        self._opened: dict[tuple[str, int], dict[int, int]] = {}  # per life of a stream manager: time by root
+        # Spout: how often it and the causes have changed, and since when it should have changed back.
         self._since: dict[int, tuple[tuple[int, ...], float]] = {}
-        # Stream manager's life: when its causes had what number.
+        # Life of a stream manager: when its causes had which number.
         self._announced: dict[tuple[str, int], list[tuple[float, int]]] = {}
         self._core_steps = self._executor_steps = 0
 
     def fault(self, until_ms: float = 0.0) -> None:
-        """Something was done to the world just now; its effects begin to end then."""
+        """Record a fault that has just been injected; its effects begin to end at ``until_ms``."""
         self.last_fault_ms = max(self.last_fault_ms, self.world.now_ms, until_ms)
 
     # Stream managers.
 
     def stream_manager_started(self, manager: SimStreamManager) -> None:
-        """A new core: listen to its verdicts."""
+        """Observe the verdicts of a new core."""
         self._opened[manager.name, manager.life] = {}
         tracking = manager.core.trackers
         verdict = tracking.verdict
@@ -90,7 +90,7 @@ class Checkers:
         tracking.verdict = checked_verdict  # type: ignore[method-assign]  # the checker listens in between
 
     def packet_taken(self, manager: SimStreamManager, task: int, packet: Packet) -> None:
-        """A packet of an instance is about to be handled."""
+        """Check a packet of an instance before it is handled."""
         opened = self._opened[manager.name, manager.life]
         for init in packet.inits:
             for n in range(len(init.xors) // 8):
@@ -110,12 +110,12 @@ class Checkers:
         if age_ms < self.timeout_ms:
             raise Violation(f"{manager.name} expires root {root:#x} after {age_ms} ms, before {self.timeout_ms}")
         latest = self.timeout_ms * (1 + 1 / (BUCKETS - 1)) + TICK_SLACK_MS
-        # A stream manager that was stopped lets expiry rest a while, to read what waits.
+        # A stream manager that was stopped delays expiry for a while, to read queued data.
         if age_ms > latest and not manager.stopped_within(self.world.now_ms - age_ms - REST_MS - TICK_SLACK_MS):
             raise Violation(f"{manager.name} expires root {root:#x} after {age_ms} ms, later than {latest}")
 
     def checked(self, manager: SimStreamManager, always: bool = False) -> None:
-        """After each event of a stream manager; ``always`` after its ticks."""
+        """Check a stream manager after an event, or fully (``always``) after its ticks."""
         if not manager.alive:
             return
         core = manager.core
@@ -131,20 +131,20 @@ class Checkers:
             raise Violation(f"{manager.name} was spoken to against the protocol {core.violations} times")
 
     def sequence_fault_at(self, instance: SimInstance) -> None:
-        """An instance has noticed a gap or a repeat."""
+        """Record that an instance has noticed a gap or a repeat."""
         if not self.tampered:
             raise Violation(f"{instance.name}: a packet is missing or came twice, and nothing was lost")
 
     # Instances.
 
     def before_run(self, instance: SimInstance) -> int | None:
-        """Before a step: how many rows a spout that may not emit has had routed; None for others."""
+        """Return the number of routed rows of a spout that may not emit, before a step; None for other instances."""
         executor: Any = instance.executor
         may_emit = not instance.paused_by_pressure and executor.output.plan.state is TopologyState.RUNNING
         return None if may_emit or not instance.is_spout else _routed(executor.collector)
 
     def instance_ran(self, instance: SimInstance, opened: int | None) -> None:
-        """After each step of an executor."""
+        """Check an instance after a step of its executor."""
         executor: Any = instance.executor
         self._executor_steps += 1
         if self._executor_steps % CHECK_EACH == 0:
@@ -159,13 +159,13 @@ class Checkers:
             self.cluster.oracle.note_plan(instance.task, executor.output.plan)
         else:
             room = max(executor.data_in.maximum, instance.heaviest_told)
-            bound = room + instance.largest_frame  # the credit, overshot by one frame
+            bound = room + instance.largest_frame  # the credit, exceeded by one frame
             if executor.data_in.size > bound:
                 raise Violation(f"{instance.name} holds {executor.data_in.size} bytes of input, over {bound}")
             self.cluster.oracle.note_plan(instance.task, executor.output.plan)
 
     def next_tuple_called(self, instance: SimInstance) -> None:
-        """User code may emit now; is it allowed to?"""
+        """Check that user code may emit now."""
         executor: Any = instance.executor
         if instance.paused_by_pressure:
             raise Violation(f"{instance.name} is asked for tuples while it is paused")
@@ -173,14 +173,16 @@ class Checkers:
             raise Violation(f"{instance.name} is asked for tuples while the topology is {executor.output.plan.state}")
 
     def instance_died(self, instance: SimInstance) -> None:
-        """What its user code did stands; what it had in hand is gone."""
+        """Settle the books of a dead instance: effects of its user code stand, tuples it held are gone."""
         if instance.is_spout:
             abandoned = self.cluster.oracle.spout_died(instance.task, instance.life)
             self.cluster.sources[instance.task].spout_died(abandoned)
 
     def root_failed(self, instance: SimInstance, root: Root, reason: FailReason) -> None:
-        """The spout has been told of a fail: is the reason true? A spout whose emits are held is told later than its
-        root was settled, so ages are those that it is told."""
+        """Check that the fail reported to the spout has a true reason.
+
+        A spout whose emits are held learns of the fail after its root was settled, so ages count until then.
+        """
         age = reason.elapsed_ms
         manager = self.cluster.stream_managers[instance.host]
         if reason.kind is FailKind.STREAM_MANAGER_LOST and manager.life < 2:
@@ -200,19 +202,19 @@ class Checkers:
     # Masters, plans, the store.
 
     def master_checked(self, master: SimMaster) -> None:
-        """After each event of a master."""
+        """Check a master after an event."""
         role = master.core.mastership
         if master.alive and role.acting and self._leaders.get(role.epoch) not in (None, f"{master.name}.{master.life}"):
             raise Violation(f"{master.name} acts with epoch {role.epoch}, which is {self._leaders[role.epoch]}'s")
 
     def leads(self, master: SimMaster, epoch: int) -> None:
-        """A master begins to lead."""
+        """Check that a master that begins to lead is the only one of its epoch."""
         who = f"{master.name}.{master.life}"
         if self._leaders.setdefault(epoch, who) != who:
             raise Violation(f"epoch {epoch} is led by {self._leaders[epoch]} and by {who}")
 
     def store_written(self, master: SimMaster, request: Any) -> None:
-        """A transaction of a master was done: did it own the master node?"""
+        """Check that a master owned the master node when its transaction was applied."""
         nodes, name = self.cluster.tree.nodes, self.cluster.topology.name
         there = nodes.get(paths.master(name))
         record = nodes.get(paths.physical_plan(name))
@@ -229,7 +231,7 @@ class Checkers:
         self.cluster.plan_stored(plan)
 
     def plan_sent(self, master: SimMaster, plan: PhysicalPlan, epoch: int) -> None:
-        """A master sends a plan: it must be stored, and spoken of under an epoch of its own."""
+        """Check that the plan that a master sends is stored and belongs to the master's epoch."""
         if self._leaders.get(epoch) != f"{master.name}.{master.life}":
             raise Violation(f"{master.name} sends plan {plan.version} under epoch {epoch}, which is not its own")
         if plan.version > self._stored:
@@ -237,7 +239,7 @@ class Checkers:
         self.same_plan(plan)
 
     def plan_seen(self, who: str, life: int, plan: PhysicalPlan) -> None:
-        """Somebody follows a plan."""
+        """Check the plan that a process follows."""
         self.same_plan(plan)
         before = self._seen.get((who, life), NO_PLAN)
         if plan.version < before:
@@ -245,7 +247,7 @@ class Checkers:
         self._seen[who, life] = plan.version
 
     def same_plan(self, plan: PhysicalPlan) -> None:
-        """All plans of one version are equal."""
+        """Check that all plans of one version are equal."""
         known, data = self._plans.get(plan.version, (None, b""))
         if known is plan:
             return
@@ -255,14 +257,14 @@ class Checkers:
             raise Violation(f"there are two different plans {plan.version}")
 
     def told_to_leave(self, process: SimProcess, reason: str) -> None:
-        """Only a process that has been replaced is told to leave, and none is but by an update."""
+        """Check that only a replaced process is told to leave; only an update replaces processes."""
         if not self.cluster.replaced(process):
             raise Violation(f"{process.name} is told to leave though it is current: {reason}")
 
     # Probes.
 
     def probe(self) -> None:
-        """Each quarter of a second."""
+        """Check everything that holds between events, every quarter of a second."""
         for manager in self.cluster.stream_managers.values():
             if manager.alive:
                 self._conserved(manager)
@@ -272,7 +274,7 @@ class Checkers:
         self._peers_hear([m for m in self.cluster.stream_managers.values() if m.alive])
 
     def _peers_hear(self, managers: list[SimStreamManager]) -> None:
-        """What a stream manager has announced of its causes, its peers know a while later."""
+        """Check that peers know the causes that a stream manager announced some time ago."""
         now_ms = self.world.now_ms
         linked = len(managers) == len(self.cluster.stream_managers) and all(m.core.is_linked() for m in managers)
         if not linked or now_ms - self.last_fault_ms < CALM_MS:
@@ -291,19 +293,19 @@ class Checkers:
                     )
 
     def _conserved(self, manager: SimStreamManager) -> None:
-        """What came into a stream manager has gone out or waits."""
+        """Check that everything that entered a stream manager has left it or is queued."""
         neighbours = manager.core.connections.all()
         came = sum(n.traffic_in.tuples for n in neighbours)
         left = sum(n.link.traffic_out.tuples for n in neighbours)
         waits = sum(frame.count for n in neighbours for q in n.link.destinations.values() for frame, _, _ in q.frames)
-        if came != left + waits and not manager.core.forwarder.moved_frames:  # those end here
+        if came != left + waits and not manager.core.forwarder.moved_frames:  # moved frames end here
             raise Violation(f"{manager.name}: {came} tuples came in, {left} went out, {waits} wait")
 
     def _agree(self, instance: SimInstance) -> None:
-        """A spout is paused if and only if somebody has had a cause in its scope for a while."""
+        """Check that a spout is paused exactly if its scope has had a cause for a while."""
         managers = [m for m in self.cluster.stream_managers.values() if m.alive]
         host = self.cluster.stream_managers[instance.host]
-        # Who has no link to another knows nothing of its causes; they are told again when there is one.
+        # Stream managers without a link do not know each other's causes; they are sent again with the next link.
         if len(managers) < len(self.cluster.stream_managers) or not all(m.core.is_linked() for m in managers):
             self._since.pop(instance.task, None)
             return
@@ -315,7 +317,7 @@ class Checkers:
         if bool(causes) == instance.paused_by_pressure or host.core.causes.partitioned:
             self._since.pop(instance.task, None)
             return
-        # A spout that has changed between two probes has followed, and causes that come and go keep it as it is.
+        # A spout that has changed between two probes has followed; causes that come and go leave it unchanged.
         changes = (instance.life, instance.pause_changes, *(m.core.causes.announced().number for m in managers))
         known, since = self._since.setdefault(instance.task, (changes, self.world.now_ms))
         if known != changes:
@@ -329,7 +331,7 @@ class Checkers:
     # The end.
 
     def at_rest(self) -> None:
-        """Everything has come to rest: the dear checks."""
+        """Run the expensive checks once everything has come to rest."""
         for manager in self.cluster.stream_managers.values():
             try:
                 manager.core.check()
@@ -350,7 +352,7 @@ class Checkers:
                 raise Violation(f"root {root.uid} was never settled", root.story)
 
     def _losses_counted(self, manager: SimStreamManager) -> None:
-        """Each link has counted at least what each of its broken connections lost, and no more than that was given."""
+        """Check that each link counted at least the losses of its broken connections, and no more than it was given."""
         by_link: dict[Link, list[tuple[Pipe, int]]] = {}
         for link, pipe, before in manager.pipes:
             by_link.setdefault(link, []).append((pipe, before))
@@ -367,7 +369,7 @@ class Checkers:
 
 
 def _routed(collector: Any) -> int:
-    """How many rows a spout has had routed: all that were emitted but those that wait, or are held."""
+    """Return how many rows a spout has had routed: all emitted ones except queued or held ones."""
     return sum(out.emitted_ever for out in collector.streams.values()) - sum(
         len(rows) for _, rows, *_ in collector._held
     )

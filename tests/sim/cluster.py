@@ -1,4 +1,4 @@
-"""All processes of one topology in one simulated world, and what they share: the store, the network, the books."""
+"""All processes of one topology in one simulation, and their shared store, network and books."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UPLOAD_WINDOW = 64 * KIB
 
 
 class Cluster:
-    """Built from a program; ``start`` sets everything going."""
+    """Simulated cluster, built from a program; ``start`` starts everything."""
 
     session_timeout_ms = 3000.0
     master_lease_ms = 3000
@@ -47,7 +47,7 @@ class Cluster:
         }
         self.tree = MemoryTree()
         self.network = Network(world)
-        self.swarm = 0  # of how many kinds its faults are; 0: of all
+        self.swarm = 0  # number of kinds of faults; 0: all kinds
         self._task_component = {i.task: i.component for i in program.packing.instances()}
         self.oracle = Oracle(world, self.topology, {c.name: self.tasks_of(c.name) for c in self.topology.components})
         self.checkers = Checkers(self)
@@ -69,7 +69,7 @@ class Cluster:
         }
 
     def start(self) -> None:
-        """Submit, and start every process at its own time."""
+        """Submit the topology, and start every process at its own time."""
         store = MemoryStore(self.tree)
         store.open()
         name, topology_id = self.topology.name, self.topology.id
@@ -91,30 +91,30 @@ class Cluster:
         self.world.after(PROBE_MS, self._probe)
 
     def processes(self) -> list[SimProcess]:
-        """Everything that can die."""
+        """Return all processes that can die."""
         return [*self.masters, *self.stream_managers.values(), *self.instances.values()]
 
     def plan_stored(self, plan: PhysicalPlan) -> None:
-        """A master has stored it."""
+        """Record a plan that a master has stored."""
 
     def replaced(self, process: SimProcess) -> bool:
-        """True if an update has taken it away; there are none here."""
+        """Return True if an update has removed the process; this cluster has no updates."""
         return False
 
     def restart_after_leave(self, process: SimProcess) -> float | None:
-        """When a process that was told to leave begins anew; None: never."""
+        """Return when a process that was told to leave restarts; None: never."""
         return None
 
     def component_of(self, task: int) -> str:
-        """The component of a task."""
+        """Return the component of a task."""
         return self._task_component[task]
 
     def tasks_of(self, component: str) -> tuple[int, ...]:
-        """The tasks of a component."""
+        """Return the tasks of a component."""
         return tuple(sorted(task for task, name in self._task_component.items() if name == component))
 
     def readers(self, component: str, stream: str) -> list[int]:
-        """The tasks that read a direct stream."""
+        """Return the tasks that read a direct stream."""
         found = [
             task
             for edge in self.topology.edges()
@@ -124,38 +124,38 @@ class Cluster:
         return sorted(found)
 
     def pick_reader(self, rng: random.Random, component: str, out: StreamSchema) -> int | None:
-        """A task for a direct emit; None for other streams, and for one that nobody reads."""
+        """Return a task for a direct emit; None for other streams and for streams without readers."""
         readers = self.readers(component, out.name) if out.direct else []
         return rng.choice(readers) if readers else None
 
     # Addresses and names.
 
     def new_address(self, process: SimProcess) -> int:
-        """A port for a new life of a process."""
+        """Return a port for a new life of a process."""
         port = 10_000 + len(self._addresses)
         self._addresses[port] = process
         return port
 
     def at_address(self, port: int) -> SimProcess | None:
-        """Who listens there now; None for a life that is over."""
+        """Return the process that listens there now; None for a life that is over."""
         process: Any = self._addresses.get(port)
         return process if process is not None and process.alive and process.port == port else None
 
     def next_incarnation(self, before: int) -> int:
-        """The incarnation of an instance's next life. Often roots do not show the difference."""
+        """Return the incarnation of an instance's next life. Root numbers often do not show the difference."""
         return before + self.world.rng.choice((1, 1 << 16))
 
-    # The state of things.
+    # The state of the cluster.
 
     def ask(self, state: TopologyState) -> None:
-        """Activate or deactivate, through whoever leads."""
+        """Activate or deactivate the topology through the current leader."""
         for master in self.masters:
             if master.leading and not master.paused:
                 self.world.log("user", f"asks for {state}")
                 master.ask(state)
 
     def heal(self) -> None:
-        """No more faults: everybody runs, every link and the store answer, user code behaves."""
+        """End all faults: every process runs, every link and the store respond, user code behaves."""
         self.world.log("world", "heals")
         self.program.calm = True
         self.program.slow_ms.clear()
@@ -164,7 +164,7 @@ class Cluster:
             for end in channel.ends:
                 end.data.tamper("")
                 end.control.tamper("")
-            # A gap is noticed by the packet behind it; where credit ran out with it there may be none.
+            # The next packet reveals a gap; if credit ran out with the gap, there may be no next packet.
             if any(end.data.swallowed for end in channel.ends):
                 channel.cut("a packet was lost")
         for process in self.processes():
@@ -178,7 +178,7 @@ class Cluster:
             source.hurry(self.world.now_ms)
 
     def unsettled(self) -> list[str]:
-        """What has not come to rest yet; empty when all is well."""
+        """Return what has not come to rest yet; an empty list when all is well."""
         found = [f"{p.name} is not running" for p in self.processes() if not p.alive]
         found += self._unsettled_control()
         channels = self.network.channels

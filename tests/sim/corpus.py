@@ -1,9 +1,9 @@
-"""Seeds that are worth keeping: those that once broke a law, and those that reached what no other had.
+"""Corpus of seeds that once broke an invariant or reached states that no other seed reached.
 
-``corpus.txt`` has the former, ``states.txt`` the latter; every run of the tests replays both, whatever seeds it takes
-besides. Of the states (``schedule.SOMETIMES``) it counts which have happened in one schedule together: a seed is kept
-if it has one or two of them that nobody kept has had. There are some 150 such combinations, so the file stays small,
-and its seeds reach in ten seconds what hundreds of others do.
+``corpus.txt`` holds the former, ``states.txt`` the latter. Every test run replays both in addition to its other seeds.
+For the states (``schedule.SOMETIMES``), it counts which have occurred together in one schedule: a seed is kept if it
+has one or two of them that no kept seed has had. There are some 150 such combinations, so the file stays small, and its
+seeds reach in ten seconds what takes hundreds of others.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ TOGETHER = 2
 
 
 def seeds(file: Path = CORPUS) -> list[int]:
-    """Those that are kept, in the order in which they were found."""
+    """Return the kept seeds in the order in which they were added."""
     lines = file.read_text().splitlines() if file.exists() else []
     return [int(line.split()[0]) for line in lines if line.strip() and not line.startswith("#")]
 
 
 def combinations(reached: Iterable[str]) -> set[tuple[str, ...]]:
-    """What has happened together: each state, and each two of them."""
+    """Return each reached state, and each pair of them."""
     ordered = sorted(reached)
     return {found for number in range(1, TOGETHER + 1) for found in itertools.combinations(ordered, number)}
 
@@ -37,8 +37,10 @@ def combinations(reached: Iterable[str]) -> set[tuple[str, ...]]:
 def explore(
     seconds: float, say: Callable[[str], None], first: int | None = None, file: Path = CORPUS, states: Path = STATES
 ) -> int:
-    """Run fresh seeds, from ``first`` on, or from a random one, until the time is over; keep those that break a law,
-    and those that reach something new. Returns how many broke a law."""
+    """Run fresh seeds until the time is over, and keep those that break an invariant or reach something new.
+
+    The seeds start at ``first`` or at a random number. Returns how many broke an invariant.
+    """
     seed = random.SystemRandom().randrange(10**6, 10**12) if first is None else first
     known, broken, tried, new = set(seeds(file)), 0, 0, 0
     seen = set().union(*(_reached(kept, say)[0] for kept in seeds(states)))
@@ -61,7 +63,7 @@ def explore(
 
 
 def _reached(seed: int, say: Callable[[str], None]) -> tuple[set[tuple[str, ...]], str]:
-    """What a schedule reaches, and the first line of the law that it breaks."""
+    """Return the combinations that a schedule reaches, and the first line of the invariant that it breaks."""
     try:
         return combinations(run(seed).reached), ""
     except Violation as violation:

@@ -1,15 +1,15 @@
-"""Messages as the bytes of the production codecs, and what happens to bytes that were garbled on their way.
+"""Messages as bytes of the production codecs, and the handling of garbled bytes.
 
-Theory of operation. In some worlds (``Network.encodes``) all that processes say to each other, packets and control
-messages alike, travels as bytes: encoded when it is sent, decoded when it arrives. Two laws come with that. What
-arrives is what was sent, field by field: a codec that drops something is noticed at once, and not only where it leads
-to something worse (a lost fail, for one, leads to nothing but a timeout). And a decoder that is given garbled bytes
-raises MalformedMessage and nothing else, since links catch nothing else.
+Theory of operation. In some simulations (``Network.encodes``) all messages between processes, packets and control
+messages alike, travel as bytes: encoded when sent, decoded when received. This adds two invariants. The received
+message equals the sent one, field by field: a codec that drops a field is detected at once, and not only where it leads
+to a visible fault (a lost fail, for example, leads only to a timeout). And a decoder that is given garbled bytes raises
+MalformedMessage and no other exception, since links catch no other.
 
-A garbled message breaks its connection before any of it has been applied. Often the decoder notices. Where it does not
-(a bit of a tuple's values has changed, say) the bytes make another message that is just as valid, and the simulator
-breaks the connection as well: under the codec there is TCP, and between hosts TLS, whose checksums have seen it first.
-What they let through could be found by no core, so no law is tried on it.
+A garbled message breaks its connection before any of it has been applied. Often the decoder notices. Otherwise (for
+example if one bit of a tuple's values has changed) the bytes form another valid message, and the simulator breaks the
+connection as well: below the codec there is TCP, and between hosts TLS, whose checksums have already detected the
+change. No core could detect what these checksums miss, so no invariant is checked on it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .simulation import Violation
 
 @dataclass(frozen=True)
 class Code:
-    """How the messages of one stream become bytes, and messages again."""
+    """Codec of one stream: messages to bytes and back."""
 
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
@@ -35,7 +35,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Conversation:
-    """The control streams of a connection: what its client says, and what its server says."""
+    """Control streams of a connection: messages of its client, and messages of its server."""
 
     client: Code
     server: Code
@@ -52,7 +52,7 @@ MASTERS = Conversation(_of(message_codecs.TO_MASTER), _of(message_codecs.FROM_MA
 
 
 class Garbled(Exception):
-    """Bytes that are not those that were sent. ``by_decoder``: it was the decoder that noticed."""
+    """Signal that bytes differ from those sent. ``by_decoder``: the decoder has noticed it."""
 
     def __init__(self, reason: str, by_decoder: bool) -> None:
         super().__init__(reason)
@@ -60,7 +60,7 @@ class Garbled(Exception):
 
 
 class Encoded:
-    """A message on its way: its bytes, and what it was. ``tuples``: how many it carries."""
+    """Message in flight: its bytes and its original. ``tuples``: how many it carries."""
 
     def __init__(self, message: Any, code: Code, tuples: int) -> None:
         self.tuples = tuples
@@ -70,7 +70,7 @@ class Encoded:
         self._garbled = False
 
     def garble(self, rng: random.Random) -> None:
-        """Flip some of its bits, or cut it short."""
+        """Flip some of its bits, or truncate it."""
         self._garbled = True
         data = bytearray(self._data)
         if not data or rng.random() < 0.5:
@@ -81,7 +81,7 @@ class Encoded:
         self._data = bytes(data)
 
     def decode(self) -> Any:
-        """The message that has arrived. Raises Garbled, Violation."""
+        """Return the received message. Raises Garbled, Violation."""
         try:
             message = self._code.decode(self._data)
         except MalformedMessage as error:

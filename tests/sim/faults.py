@@ -1,10 +1,11 @@
-"""What goes wrong: faults drawn at random moments of the first phase. Each says to the trace what it does.
+"""Faults drawn at random moments of the first phase; each is logged in the trace.
 
-Of some schedules the faults are a *swarm*: a few kinds only, drawn with the seed. A mixture of all kinds rarely does
-one thing ten times in a row, and some kinds hide what others would show (who dies all the time has no long queue).
+In some schedules the faults are a *swarm*: a few kinds only, drawn with the seed. A mixture of all kinds rarely does
+one thing ten times in a row, and some kinds hide the effects of others (a process that dies constantly has no long
+queue).
 
-Where the network carries bytes, tampering always garbles, and comes three times as often: it takes many garbles to have
-some that are cut exactly where it hurts, while a packet that is dropped or comes twice is met by every other world.
+Where the network carries bytes, tampering always garbles, and occurs three times as often: only a few garbles truncate
+a message at a critical position, while dropped and repeated packets occur in every other simulation.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from .wire import KEEPALIVE_MS, Channel
 
 
 class Faults:
-    """Draws faults until ``until_ms``. ``rate_ms`` is the mean time between two. They are numbered as they are drawn;
-    with ``only`` the others do not strike. ``cluster.swarm`` says of how many kinds they are."""
+    """Generator of faults until ``until_ms``; ``rate_ms`` is the mean interval.
+
+    Faults are numbered as they are drawn; with ``only``, the others do not occur. ``cluster.swarm`` is the number of
+    kinds of faults.
+    """
 
     def __init__(self, cluster: Cluster, until_ms: float, rate_ms: float, only: Collection[int] | None = None) -> None:
         self._drawn = 0
@@ -41,11 +45,11 @@ class Faults:
             self.world.log("fault", f"a swarm of {', '.join(kind.__name__.strip('_') for kind in self._kinds)}")
 
     def without_losses(self) -> None:
-        """Only what takes no tuple away: what befalls masters, and processes that are stopped, but not for long."""
+        """Keep only faults that lose no tuple: faults of masters, and short stops of processes."""
         self._kinds = (self._crash_master, self._store, self._lost_answer, self._pause_shortly, self._pause_shortly)
 
     def start(self) -> None:
-        """Begin."""
+        """Schedule the first fault."""
         self._next()
 
     def _next(self) -> None:
@@ -104,7 +108,7 @@ class Faults:
             ways = f"from host {one} to {other}{' or back' if both else ''}"
             self.world.log("fault", f"nothing gets {ways} until {until:.0f}")
             self.cluster.network.block(one, other, until)
-            # What is stuck stays so, also when the world heals, until then or until its connection is given up.
+            # A stuck connection stays stuck, also when the faults end, until this time or until it is given up.
             self.cluster.checkers.fault(min(until, self.world.now_ms + KEEPALIVE_MS))
             if both:
                 self.cluster.network.block(other, one, until)

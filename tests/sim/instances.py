@@ -1,8 +1,8 @@
-"""A simulated instance: the production executor and the production queue of the gateway, joined by a small shell.
+"""Simulated instance: the production executor and the gateway's production queue, joined by a small shell.
 
-The two threads of a real instance are two halves here: the gateway half takes what arrives and sends what waits at any
-time; the executor half runs one step after the other, and a step that takes time (a slow bolt) keeps it busy while the
-gateway goes on. ``SimClock`` is the clock user code spends its time on.
+The two threads of a real instance are two halves here. The gateway half receives and sends at any time. The executor
+half runs one step after the other; a step that takes time (a slow bolt) keeps it busy while the gateway continues.
+``SimClock`` is the clock on which user code spends its time.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ NO_CREDIT_YET = -1
 
 
 class NoTelemetry:
-    """Counts nothing; exceptions of user code are part of the programs."""
+    """Telemetry that discards everything; exceptions of user code are part of the programs."""
 
     def count(self, name: str, n: float = 1) -> None:
-        """Ignored."""
+        """Ignore the count."""
 
     def gauge(self, name: str, value: float) -> None:
-        """Ignored."""
+        """Ignore the gauge."""
 
     def latency(self, name: str, milliseconds: float, weight: float = 1) -> None:
-        """Ignored."""
+        """Ignore the latency."""
 
     def exception(self, class_name: str, message: str, traceback: str, now: float, n: int = 1) -> None:
-        """Ignored."""
+        """Ignore the exception."""
 
 
 class SimInstance(SimProcess):
-    """The process of one task. ``make_component`` gives fresh user code for each life."""
+    """Process of one task. ``make_component`` creates new user code for each life."""
 
     def __init__(
         self,
@@ -78,13 +78,13 @@ class SimInstance(SimProcess):
         self.component_name = cluster.component_of(task)
         self.is_spout = cluster.topology.component(self.component_name).is_spout
         self.incarnation = world.rng.randrange(1 << 16)
-        self.spent_ms = 0.0  # by user code in the step under way
+        self.spent_ms = 0.0  # by user code in the current step
         self.executor: Executor | None = None
 
     # Start and end.
 
     def boot(self) -> None:
-        """Look for the stream manager; user code begins with the first plan."""
+        """Look for the stream manager; user code starts with the first plan."""
         self.incarnation = self.cluster.next_incarnation(self.incarnation)
         self.executor = None
         self.component: Any = None
@@ -93,7 +93,7 @@ class SimInstance(SimProcess):
         self.paused_by_pressure = self._told_to_pause = False
         self.pause_changes = 0  # in this life
         self.sent_tuples = self.received_tuples = 0  # over all connections of this life
-        self.emitted_copies = self.processed = 0  # what user code saw
+        self.emitted_copies = self.processed = 0  # as seen by user code
         self.largest_frame = 0
         self._early: list[Callable[[Any, float], None]] = []
         self._inbox_of_executor: list[Callable[[Any, float], None]] = []
@@ -106,7 +106,7 @@ class SimInstance(SimProcess):
         self._received_bytes = self._received_before = 0
         self._credit_total, self._tuple_weight, self._taken_weight = 0, UNKNOWN_WEIGHT, 0
         self.lost = 0  # as the gateway counts it, over all connections
-        self.links: list[tuple[Pipe, int]] = []  # of this life: the data pipe, and what was counted as lost before it
+        self.links: list[tuple[Pipe, int]] = []  # of this life: the data pipe, and the losses counted before it
         self._granted = self._reported_weight = NO_CREDIT_YET
         self.heaviest_told = 0
         self._expected = 1
@@ -115,11 +115,11 @@ class SimInstance(SimProcess):
         self.later(self.world.between(1, 100), lambda: self._connect(RECONNECT_MS[0]))
 
     def on_fault(self) -> None:
-        """Tell the checkers."""
+        """Notify the checkers."""
         self.cluster.checkers.fault()
 
     def died(self) -> None:
-        """Tell the books."""
+        """Notify the oracle."""
         self.cluster.checkers.instance_died(self)
 
     # The gateway half.
@@ -213,7 +213,7 @@ class SimInstance(SimProcess):
             self._end.control.send(Credit(limit, self._tuple_weight, taken))
 
     def _report(self) -> None:
-        """How far it is in an update, with each link and when that changes."""
+        """Report the progress of an update, with each link and on each change."""
         report = self.executor.output.draining.report if self.executor is not None else None
         news = report is not None and report != (self._told_report or TaskReport(0))
         if news and self._end is not None and self.stream_manager is not None:
@@ -239,7 +239,7 @@ class SimInstance(SimProcess):
         self._write()
 
     def post(self, flushes: list[Flush]) -> None:
-        """What the executor wants sent."""
+        """Queue the flushes of the executor for sending."""
         for flush in flushes:
             self._outgoing.put(flush)
         self._write()
@@ -247,7 +247,7 @@ class SimInstance(SimProcess):
     # The executor half.
 
     def clock(self) -> float:
-        """Seconds, as user code sees them."""
+        """Return the time in seconds, as user code sees it."""
         return (self.clock_ms + self.spent_ms) / 1000
 
     def _plan(self, plan: PhysicalPlan) -> None:
@@ -296,14 +296,14 @@ class SimInstance(SimProcess):
         opened = self.cluster.checkers.before_run(self)
         step = executor.run(now)
         self.cluster.checkers.instance_ran(self, opened)
-        # Time spent in user code passes before anything else happens to the executor, or comes out of it.
+        # Time spent in user code passes before the executor handles or emits anything else.
         self._busy_until_ms = self.world.now_ms + self.spent_ms
         if self.spent_ms:
             self.later(self.spent_ms, lambda: self._stepped(step))
         else:
             self._stepped(step)
         if step.wait_ms is not None:
-            # A step takes some time even where user code takes none.
+            # A step takes some time even if user code takes none.
             self._run_at(self._busy_until_ms + max(0.05, step.wait_ms))
 
     def _stepped(self, step: RunResult) -> None:
@@ -321,7 +321,7 @@ class SimInstance(SimProcess):
             self._leave()
 
     def _leave(self) -> None:
-        """User code has raised and the policy is to restart: send what there is, then end."""
+        """Send what is queued and end, since user code has raised and the policy is to restart."""
         self._leaving = True
         self.cluster.oracle.stopped_tasks.add(self.task)
         assert self.executor is not None
@@ -329,7 +329,7 @@ class SimInstance(SimProcess):
         self.later(500, lambda: self.crash("user code raised", self.world.between(50, 500)))
 
     def idle(self) -> bool:
-        """True if nothing waits in here."""
+        """Return True if nothing is queued here."""
         executor = self.executor
         if executor is None:
             return not self._early

@@ -1,7 +1,7 @@
-"""A simulated topology master: the production core, its store requests one after the other, its links.
+"""Simulated topology master: the production core, its sequential store requests, and its links.
 
-The transactions are those of the production shell (``MasterStore.commit``), run against the memory store. What may go
-wrong: the store does not answer, the session expires, a transaction is done but its answer is lost.
+The transactions are those of the production shell (``MasterStore.commit``), run against the memory store. Possible
+faults: the store does not respond, the session expires, a transaction is applied but its answer is lost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RETRY_MS = 500.0
 
 
 class SimMaster(SimProcess):
-    """The acting master or a standby; ``replica`` 0 and 1."""
+    """Leading or standby master; ``replica`` is 0 or 1."""
 
     core: TopologyMaster
     store: MemoryStore
@@ -63,7 +63,7 @@ class SimMaster(SimProcess):
 
         def session(state: SessionState) -> None:
             if self.life == life and self.alive:
-                # The store tells one thread, which tells the loop: late perhaps, but in order.
+                # The store notifies one thread, which notifies the loop: perhaps late, but in order.
                 self._told_ms = max(self._told_ms, self.world.now_ms + self.world.between(0, 20))
                 self.later(self._told_ms - self.world.now_ms, lambda: self.tell(e.SessionChanged(SESSIONS[state])))
 
@@ -78,23 +78,23 @@ class SimMaster(SimProcess):
         self.later(500, self._tick)
 
     def on_fault(self) -> None:
-        """Tell the checkers."""
+        """Notify the checkers."""
         self.cluster.checkers.fault()
 
     def died(self) -> None:
-        """The store notices at once (files) or when the session times out (ZooKeeper)."""
+        """End the session: at once (files) or at its timeout (ZooKeeper)."""
         store = self.store
         delay_ms = 0.0 if self.world.chance(0.5) else self.cluster.session_timeout_ms
         self.world.after(delay_ms, store.close)
 
     def pause(self, duration_ms: float) -> None:
-        """A master that is stopped for long loses its session."""
+        """Stop the process; a long stop expires its session."""
         super().pause(duration_ms)
         if self.paused and duration_ms > self.cluster.session_timeout_ms:
             self.world.after(self.cluster.session_timeout_ms, self.store.expire_session)
 
     def lose_store(self, duration_ms: float) -> None:
-        """SUSPENDED, and LOST where it lasts longer than the session."""
+        """Suspend the store connection; the session is LOST if this outlasts it."""
         self.log(f"the store does not answer for {duration_ms:.0f} ms")
         store = self.store
         store.lose_connection()
@@ -104,11 +104,11 @@ class SimMaster(SimProcess):
 
     @property
     def leading(self) -> bool:
-        """True if it decides."""
+        """Return True if this master leads."""
         return self.alive and self.core.mastership.role is MasterRole.LEADING
 
     def ask(self, state: TopologyState) -> None:
-        """Activate or deactivate."""
+        """Activate or deactivate the topology."""
         self._state_requests += 1
         self.tell(e.StateRequested(self._state_requests, state))
 
@@ -118,7 +118,7 @@ class SimMaster(SimProcess):
         self.later(500, self._tick)
 
     def tell(self, event: e.Event) -> None:
-        """Give the core a fact and do what it wants."""
+        """Pass an event to the core and run its effects."""
         for effect in self.core.handle(int(self.clock_ms), event):
             self._do(effect)
         self.core.check()
@@ -153,7 +153,7 @@ class SimMaster(SimProcess):
     # Links of stream managers.
 
     def accept(self, end: End, message: Any) -> None:
-        """A stream manager's first message."""
+        """Handle a stream manager's first message."""
         self._numbers += 1
         number = self._numbers
         self._links[number] = end
@@ -183,7 +183,7 @@ class SimMaster(SimProcess):
     # The store.
 
     def request(self, request: Any) -> None:
-        """Queue a request; reads that wait behind nothing but reads are one read."""
+        """Queue a request; a read that follows only reads is merged with them."""
         if isinstance(request, e.ReadStore) and self._requests and isinstance(self._requests[-1], e.ReadStore):
             return
         self._requests.append(request)

@@ -1,12 +1,12 @@
-"""What really happened, told by user code itself: every emit, every copy that arrived, was acked or failed.
+"""Record of all emits, arrivals, acks and fails, written by user code itself.
 
-Each emitted tuple carries a number (``uid``), so the oracle knows the whole tuple tree without asking the cores. For a
-root it keeps ``outstanding``: the copies anchored to it, directly or through others, that user code has not acked. The
-tree is complete exactly when that is zero; a core that says so earlier, or twice, or never, breaks a law.
+Each emitted tuple carries a number (``uid``), so the oracle knows the whole tuple tree without the cores. For a root it
+keeps ``outstanding``: the copies anchored to it, directly or through others, that user code has not acked. The tree is
+complete exactly when that is zero; a core that reports this earlier, twice or never breaks an invariant.
 
-Laws checked here, at the moment of the event: a copy arrives once, at a task its grouping allows; one destination gets
-what one source emits in order; equal keys go to one task under one routing version; a root is settled once, in the
-life that opened it; an ack only for a complete tree; a fail with a true reason.
+Invariants checked here, at the moment of the event: a copy arrives once, at a task that its grouping allows; a
+destination gets the emits of one source in order; equal keys go to one task under one routing version; a root is
+settled once, in the life that opened it; an ack occurs only for a complete tree; a fail has a true reason.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHOICES = {GroupingKind.FIELDS: 1, GroupingKind.PARTIAL_KEY: 2}  # how many task
 
 
 class Root:
-    """A spout tuple with an id."""
+    """Spout tuple with an id."""
 
     __slots__ = (
         "done_ms", "emitted_ms", "failed_by_user", "life", "outstanding", "settled", "story", "task", "uid"
@@ -46,7 +46,7 @@ class Root:
 
 
 class Emission:
-    """One emit and its copies."""
+    """Emit and its copies."""
 
     __slots__ = ("copies", "direct", "key", "life", "number", "roots", "stream", "task", "tasks_seen", "uid")
 
@@ -64,7 +64,7 @@ class Emission:
 
 
 class Copy:
-    """One emission at one task, in the hands of user code."""
+    """Copy of an emission at one task, held by user code."""
 
     __slots__ = ("emission", "settled", "task")
 
@@ -75,14 +75,14 @@ class Copy:
 
 
 class Oracle:
-    """The books of one run."""
+    """Oracle of one run."""
 
     def __init__(self, world: Simulation, topology: TopologyDefinition, tasks_of: dict[str, tuple[int, ...]]) -> None:
         self.world = world
         self.roots: dict[int, Root] = {}
         self.emissions: dict[int, Emission] = {}
         self.acked = self.failed = self.abandoned = 0
-        self.moves = False  # a task has moved, and what was on its way was not waited for
+        self.moves = False  # a task has moved without waiting for tuples in flight
         self.stopped_tasks: set[int] = set()  # whose executors have been stopped in order at least once
         self._tasks_of = tasks_of
         self._edges: dict[tuple[str, str], list[Edge]] = {}
@@ -105,7 +105,7 @@ class Oracle:
         anchors: Iterable[Copy] = (),
         direct: int | None = None,
     ) -> Emission:
-        """User code is about to emit; the uid goes into the values."""
+        """Record an emit of user code; the uid becomes part of the values."""
         self._numbers += 1
         emission = Emission(self._numbers, task, life, self._numbers, stream, key)
         emission.direct = direct
@@ -122,7 +122,7 @@ class Oracle:
         return emission
 
     def open_root(self, emission: Emission) -> Root:
-        """The emission is a spout's, with an id."""
+        """Open a root for the emission of a spout with an id."""
         root = self.roots[emission.uid] = Root(emission.uid, emission.task, emission.life, self.world.now_ms)
         root.outstanding = emission.copies
         emission.roots = (root,)
@@ -140,7 +140,7 @@ class Oracle:
     # Arrivals.
 
     def received(self, task: int, life: int, source: int | None, uid: int) -> Copy:
-        """User code has a tuple in hand."""
+        """Record that user code has received a tuple."""
         emission = self.emissions.get(uid)
         if emission is None:
             raise Violation(f"task {task} received tuple {uid}, which nobody emitted")
@@ -180,7 +180,7 @@ class Oracle:
                 self._broken(emission, f"key {emission.key!r} of a {kind} grouping reached tasks {sorted(owners)}")
 
     def acked_copy(self, copy: Copy) -> None:
-        """User code acks."""
+        """Record an ack of user code."""
         if copy.settled:
             return
         copy.settled = True
@@ -191,7 +191,7 @@ class Oracle:
             self.tell(root, f"task {copy.task} acks {copy.emission.uid}; {root.outstanding} outstanding")
 
     def failed_copy(self, copy: Copy, kind: FailKind) -> None:
-        """User code fails it, or raises."""
+        """Record that user code has failed the copy or raised."""
         if copy.settled:
             return
         copy.settled = True
@@ -199,10 +199,10 @@ class Oracle:
             root.failed_by_user.add(kind)
             self.tell(root, f"task {copy.task} fails {copy.emission.uid} ({kind})")
 
-    # What the spout is told.
+    # Notifications of the spout.
 
     def spout_acked(self, uid: int, task: int, life: int) -> None:
-        """``Spout.ack``."""
+        """Check a call of ``Spout.ack``."""
         root = self._settle(uid, task, life, "acked")
         if root.outstanding or root.failed_by_user:
             why = "failed by user code" if root.failed_by_user else f"{root.outstanding} copies are not acked"
@@ -210,7 +210,7 @@ class Oracle:
         self.acked += 1
 
     def spout_failed(self, uid: int, task: int, life: int, reason: FailReason) -> Root:
-        """``Spout.fail``."""
+        """Check a call of ``Spout.fail``."""
         root = self._settle(uid, task, life, f"failed ({reason.kind})")
         stopped = reason.task in self.stopped_tasks and "stopped before it processed" in reason.message
         by_user = reason.kind in (FailKind.FAILED, FailKind.EXCEPTION)
@@ -235,7 +235,7 @@ class Oracle:
         return root
 
     def spout_died(self, task: int, life: int) -> list[int]:
-        """The roots of this life will not be settled; returns them."""
+        """Return the roots of this life, which will not be settled."""
         found = []
         for root in self.roots.values():
             if root.task == task and root.life == life and not root.settled:
@@ -246,16 +246,16 @@ class Oracle:
         return found
 
     def open_roots(self) -> list[Root]:
-        """Those nobody has settled."""
+        """Return the roots that are not settled."""
         return [root for root in self.roots.values() if not root.settled]
 
     def tell(self, root: Root, text: str) -> None:
-        """Add to a root's story."""
+        """Add a line to a root's story."""
         root.story.append(f"{self.world.now_ms:10.3f} {text}")
 
     def _broken(self, emission: Emission, law: str) -> None:
         raise Violation(law, emission.roots[0].story if emission.roots else [])
 
     def note_plan(self, task: int, plan: PhysicalPlan) -> None:
-        """The plan a task emits under."""
+        """Record the plan under which a task emits."""
         self.routing_version[task] = plan.routing_version

@@ -1,9 +1,9 @@
-"""Random topologies, and user code that does what users do and tells the oracle about it.
+"""Random topologies whose user code behaves like that of users and reports to the oracle.
 
 A program is a directed acyclic graph of one or two spouts and up to five bolts: several streams, all groupings,
 diamonds, several anchors, tuples held and acked later, unanchored emits, bolts that fail tuples or raise, spout tuples
-without an id. ``Habits`` are the odds of each; once the world has healed (``Program.calm``) nobody fails, raises or
-holds any more, so that everything can come to its end.
+without an id. ``Habits`` are the probabilities of each. Once faults have ended (``Program.calm``), user code no longer
+fails, raises or holds tuples, so that everything can complete.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ KIB = 1024
 
 
 class Boom(Exception):
-    """What user code raises."""
+    """Exception raised by user code."""
 
 
 @dataclass
 class Habits:
-    """What one bolt component is like; probabilities for each tuple."""
+    """Habits of one bolt component: probabilities for each tuple."""
 
     kind: str = "bolt"  # bolt, basic, batch
     hold: float = 0.0
@@ -55,12 +55,12 @@ class Habits:
     unanchored: float = 0.0
     task_ids: float = 0.0
     cost_ms: float = 0.0
-    fan: tuple[int, ...] = (1,)  # how many tuples it emits to a stream, drawn from these
+    fan: tuple[int, ...] = (1,)  # choices for the number of tuples it emits to a stream
 
 
 @dataclass
 class Program:
-    """A topology, where its tasks go, and what its user code is like."""
+    """Topology with the placement of its tasks and the habits of its user code."""
 
     topology: TopologyDefinition
     packing: PackingPlan
@@ -80,14 +80,14 @@ class Program:
 
 
 class SimSpout(Spout):
-    """Emits what its source has; the source outlives the process, as a file or a queue would."""
+    """Spout that emits messages of its source, which outlives the process like a file or a queue."""
 
     def __init__(self, node: SimInstance, source: Source) -> None:
         self.node = node
         self.source = source
 
     def next_tuple(self) -> None:
-        """One to three messages."""
+        """Emit one to three messages."""
         self.node.cluster.checkers.next_tuple_called(self.node)
         self._emit_some()
 
@@ -118,7 +118,7 @@ class SimSpout(Spout):
         self.emit(row, tup_id, out.name, direct, rng.random() < 0.05)
 
     def ack(self, tup_id: Any) -> None:
-        """The message is done."""
+        """Mark the message as done."""
         node = self.node
         if node.cluster.tracked:
             node.cluster.oracle.spout_acked(tup_id, node.task, node.life)
@@ -128,7 +128,7 @@ class SimSpout(Spout):
         self._perhaps_emit()
 
     def fail(self, tup_id: Any, reason: FailReason) -> None:
-        """The message is to be sent again."""
+        """Return the message to the source to be sent again."""
         node = self.node
         root = node.cluster.oracle.spout_failed(tup_id, node.task, node.life, reason)
         node.cluster.checkers.root_failed(node, root, reason)
@@ -142,20 +142,20 @@ class SimSpout(Spout):
 
 
 class _Worker:
-    """What the three kinds of bolts share. ``emit`` and the rest come from the bolt."""
+    """Common part of the three kinds of bolts. The bolt provides ``emit`` and similar methods."""
 
     node: SimInstance
     habits: Habits
     emit: Any
 
     def prepare(self, node: SimInstance, habits: Habits) -> None:
-        """Remember where it is and what it is like."""
+        """Store the instance and the habits of the component."""
         self.node = node
         self.habits = habits
         self.held: list[tuple[Tuple, Copy]] = []
 
     def take(self, tup: Tuple) -> Copy:
-        """A tuple is in hand."""
+        """Record a received tuple."""
         node = self.node
         program = node.cluster.program
         node.processed += 1
@@ -166,7 +166,7 @@ class _Worker:
         return node.cluster.oracle.received(node.task, node.life, tup.task, tup.values[0])
 
     def emit_all(self, tup: Tuple, copy: Copy, always_anchored: bool) -> None:
-        """Emit what the habits say, to each stream that somebody reads."""
+        """Emit according to the habits, to each stream that has readers."""
         node, habits = self.node, self.habits
         cluster, rng = node.cluster, node.world.rng
         spec = cluster.topology.component(node.component_name)
@@ -197,7 +197,7 @@ class _Worker:
             raise Violation(f"emit says that tuple {emission.uid} goes to tasks {ids}; it has {emission.copies} copies")
 
     def may_fail(self) -> bool:
-        """True if this tuple shall fail."""
+        """Return True if this tuple is to fail."""
         program, task = self.node.cluster.program, self.node.task
         if program.fail_next.get(task, 0):
             program.fail_next[task] -= 1
@@ -205,25 +205,25 @@ class _Worker:
         return not program.calm and self.node.world.chance(self.habits.fail)
 
     def may_raise(self) -> bool:
-        """True if user code shall raise now."""
+        """Return True if user code is to raise now."""
         return not self.node.cluster.program.calm and self.node.world.chance(self.habits.boom)
 
     def may_hold(self) -> bool:
-        """True if this tuple shall be kept."""
+        """Return True if this tuple is to be held."""
         program = self.node.cluster.program
         return self.node.task in program.hold_tasks or (not program.calm and self.node.world.chance(self.habits.hold))
 
     @property
     def oracle(self) -> Any:
-        """The books."""
+        """Return the oracle."""
         return self.node.cluster.oracle
 
 
 class SimBolt(_Worker, Bolt):
-    """Anchors, acks, fails, holds by hand."""
+    """Bolt that anchors, acks, fails and holds explicitly."""
 
     def process(self, tup: Tuple) -> None:
-        """One tuple."""
+        """Process one tuple."""
         copy = self.take(tup)
         if self.may_raise():
             self.oracle.failed_copy(copy, FailKind.EXCEPTION)
@@ -242,7 +242,7 @@ class SimBolt(_Worker, Bolt):
                 self.ack(tup)  # a second ack is ignored
 
     def process_tick(self, tup: Tuple) -> None:
-        """What is held is acked in the end."""
+        """Ack held tuples eventually."""
         if self.node.task not in self.node.cluster.program.hold_tasks:
             self._release(len(self.held))
 
@@ -257,10 +257,10 @@ class SimBolt(_Worker, Bolt):
 
 
 class SimBasicBolt(_Worker, BasicBolt):
-    """Anchored and acked by the executor."""
+    """Bolt whose tuples the executor anchors and acks."""
 
     def process(self, tup: Tuple) -> None:
-        """One tuple."""
+        """Process one tuple."""
         copy = self.take(tup)
         self.emit_all(tup, copy, always_anchored=True)
         if self.may_fail() or self.may_raise():
@@ -270,10 +270,10 @@ class SimBasicBolt(_Worker, BasicBolt):
 
 
 class SimBatchBolt(_Worker, BatchBolt):
-    """A batch at a time."""
+    """Bolt that processes batches."""
 
     def process_batch(self, tuples: Iterable[Tuple]) -> None:
-        """Some fail, some are acked by hand, the rest by the executor."""
+        """Fail some tuples, ack some explicitly, and leave the rest to the executor."""
         copies: list[Copy] = []
         for tup in tuples:
             copy = self.take(tup)
@@ -297,7 +297,7 @@ KINDS: dict[str, Any] = {"bolt": SimBolt, "basic": SimBasicBolt, "batch": SimBat
 
 
 def make_component(node: SimInstance) -> Any:
-    """Fresh user code for a new life of an instance."""
+    """Return new user code for a new life of an instance."""
     cluster = node.cluster
     if node.is_spout:
         return SimSpout(node, cluster.sources[node.task])
@@ -320,11 +320,11 @@ GROUPINGS = (
 
 
 def random_program(rng: random.Random, containers: int, keyed: GroupingKind = GroupingKind.FIELDS) -> Program:
-    """A topology of moderate size; what fans out much does so once. ``keyed``: what groups by key in it."""
+    """Return a topology of moderate size with at most one large fan-out. ``keyed``: its grouping by key."""
     spouts, bolts = rng.choice((1, 1, 2)), rng.randint(1, 4)
     components: list[ComponentSpec] = []
     habits: dict[str, Habits] = {}
-    heavy = rng.random() < 0.3  # tuples so large that marks and credit matter
+    heavy = rng.random() < 0.3  # tuples so large that high-water marks and credit matter
     for number in range(spouts):
         outputs = _outputs(rng)
         components.append(ComponentSpec(f"s{number}", ComponentKind.SPOUT, "sim:Spout", rng.choice((1, 1, 2)), outputs))
@@ -375,7 +375,7 @@ def _outputs(rng: random.Random) -> tuple[StreamSchema, ...]:
 def _inputs(
     rng: random.Random, before: list[ComponentSpec], keyed: GroupingKind, everything: bool
 ) -> tuple[InputSpec, ...]:
-    """Some streams of the components so far; the last bolt reads every direct stream, so that each has a reader."""
+    """Return some streams of the components so far; the last bolt reads every direct stream, so each has a reader."""
     offered = [(spec.name, out) for spec in before for out in spec.outputs]
     chosen = rng.sample(offered, rng.randint(1, min(3, len(offered))))
     if everything:
@@ -405,7 +405,7 @@ def _habits(rng: random.Random, kind: str, heavy: bool) -> Habits:
 
 
 def pack(topology: TopologyDefinition, containers: int, rng: random.Random | None = None) -> PackingPlan:
-    """Tasks numbered in order of the components, dealt out to the containers in turn, or at random."""
+    """Number tasks in order of the components, and assign them to containers in turn or at random."""
     tasks: list[tuple[int, str, int]] = []
     for spec in topology.components:
         for index in range(spec.parallelism):

@@ -1,11 +1,12 @@
-"""One schedule: a random program in a random world, faults for a while, then everything must come to rest.
+"""One schedule: a random program under faults for a while, after which everything must come to rest.
 
-Phase one (safety): faults are on, every law is checked after every step. Phase two (liveness): the world heals, user
-code behaves, and within ``REST_MS`` of simulated time every root is settled, every message acked, every queue empty,
-every spout free, one master leads and all follow its plan.
+Phase one (safety): faults occur, and every invariant is checked after every step. Phase two (liveness): faults end,
+user code behaves, and within ``REST_MS`` of simulated time every root is settled, every message acked, every queue
+empty, every spout free, and one master leads whose plan all follow.
 
-The seed's remainders say in what kind of world: without faults, with a key for two tasks, with messages as bytes that
-may be garbled, with a clock of its own for each process, with a swarm of few kinds of faults at an extreme rate.
+The remainders of the seed select the kind of simulation: without faults, with a key for two tasks, with messages as
+bytes that may be garbled, with a separate clock for each process, with a swarm of few kinds of faults at an extreme
+rate.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ from .simulation import Simulation, Violation
 REST_MS = 180_000.0  # the heaviest program: 160 messages of 70 tuples each, 30 ms a tuple, replays
 STEP_MS = 250.0
 QUIET_MS = 3000.0
-FAULT_FREE = 8  # one schedule in so many has no fault at all
-WORLDS = 4  # of so many worlds, by remainder: none, two tasks share a key, messages are bytes, clocks differ
+FAULT_FREE = 8  # one schedule in this many has no faults
+WORLDS = 4  # number of variants, by remainder: none, two tasks share a key, messages are bytes, clocks differ
 PARTIAL_KEY, BYTES, CLOCKS = 1, 2, 3
 MOST_SKEW_MS = 60_000
-SWARM = 5  # and in one of so many there are only a few kinds of faults
-# How long a schedule is. What is shorter has fewer messages, and less time of faults at as many times the rate. Seeds
-# that are long or short were that before there were tiny ones, so those of corpus.txt mean what they did.
+SWARM = 5  # one schedule in this many has only a few kinds of faults
+# Length of a schedule. Shorter schedules have fewer messages, and a shorter time of faults at a higher rate. Long and
+# short seeds were so before tiny ones existed, so the seeds of corpus.txt keep their meaning.
 SIZES = 21
-LONG, SHORT = (14, 18), (3, 5, 9, 19)  # of so many; the others are tiny
+LONG, SHORT = (14, 18), (3, 5, 9, 19)  # out of this many; the others are tiny
 
 
 @dataclass(frozen=True)
 class Size:
-    """By what a schedule is smaller than a long one. ``spread``: by so much more time is between two messages."""
+    """Reduction of a schedule relative to a long one. ``spread``: factor of the time between two messages."""
 
     messages: int = 1
     spread: int = 1
@@ -52,14 +53,14 @@ SHORTER, TINY = Size(4, 4, 2), Size(4, 1, 8)
 
 
 def size_of(seed: int) -> Size:
-    """Drawn by the seed's remainder, which has nothing to do with its world's."""
+    """Return the size, drawn by a remainder of the seed that is independent of the kind of simulation."""
     rest = seed % SIZES
     return Size() if rest in LONG else SHORTER if rest in SHORT else TINY
 
 
 @dataclass(frozen=True)
 class Cut:
-    """What is left of a schedule: the numbers of the faults that strike, messages for each spout task; None: all."""
+    """Reduced schedule: the numbers of the active faults, messages for each spout task; None: all."""
 
     faults: tuple[int, ...] | None = None
     messages: int | None = None
@@ -70,7 +71,7 @@ WHOLE = Cut()
 
 @dataclass(frozen=True)
 class Result:
-    """What a schedule came to."""
+    """Result of a schedule."""
 
     seed: int
     trace_hash: str
@@ -79,16 +80,16 @@ class Result:
     roots: int
     acked: int
     failed: int
-    reached: frozenset[str]  # what happened in it that laws are about
+    reached: frozenset[str]  # events in it that invariants are about
 
 
 def replay_command(seed: int) -> str:
-    """How to see a schedule again."""
+    """Return the command that replays a schedule."""
     return f"python -m tests.sim --seed {seed} --verbose"
 
 
 def make(seed: int, listener: Callable[[str], None] | None = None, cut: Cut = WHOLE) -> tuple[Cluster, float]:
-    """The cluster of a seed, and how long its faults last (0: none)."""
+    """Return the cluster of a seed, and how long its faults last (0: none)."""
     world = Simulation(seed, listener)
     rng = world.rng
     keyed = GroupingKind.PARTIAL_KEY if seed % WORLDS == PARTIAL_KEY else GroupingKind.FIELDS
@@ -114,7 +115,7 @@ def make(seed: int, listener: Callable[[str], None] | None = None, cut: Cut = WH
 
 
 def _slow_down(cluster: Cluster) -> None:
-    """Perhaps one bolt is slow until the world heals, so that pressure lasts."""
+    """Possibly slow one bolt down until faults end, so that backpressure lasts."""
     bolts = [task for task, instance in cluster.instances.items() if not instance.is_spout]
     task, slow_ms = cluster.world.rng.choice(bolts), cluster.world.rng.choice((0.0, 10.0, 50.0))
     if slow_ms:
@@ -123,9 +124,9 @@ def _slow_down(cluster: Cluster) -> None:
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """While a schedule runs. Raises Violation, also for what a core asserts."""
+    """Convert failed assertions of a core to Violation while a schedule runs."""
     logging.disable(logging.CRITICAL)  # user code raises on purpose, and the executors log it
-    gc.disable()  # a world is one heap of cycles, and looking through it again and again took a fifth of the time
+    gc.disable()  # the simulation is one heap of cycles; collections took a fifth of the time
     try:
         yield
     except AssertionError as broken:
@@ -154,12 +155,12 @@ def run(seed: int, listener: Callable[[str], None] | None = None, cut: Cut = WHO
 
 
 def _assertion(broken: AssertionError) -> str:
-    """The line that does not hold, and its file."""
+    """Return the failed assertion and its file."""
     where = traceback.extract_tb(broken.__traceback__)[-1]
     return f"{where.line} ({Path(where.filename).name}:{where.lineno}) {broken}".rstrip()
 
 
-#: What should happen sometimes: where it never does, its laws are tried on nothing.
+#: Events that must happen sometimes; otherwise their invariants are never exercised.
 SOMETIMES: dict[str, Callable[[Cluster], bool]] = {
     "a master after another": lambda c: len(c.checkers._leaders) > 1,
     "a spout is paused": lambda c: any(i.is_spout and i.pause_changes for i in c.instances.values()),
@@ -175,7 +176,7 @@ SOMETIMES: dict[str, Callable[[Cluster], bool]] = {
 }
 
 
-#: And what happens in few of them. Seeds that reach it together with something else are worth keeping (``corpus.py``).
+#: Events of few schedules. Seeds that combine one with another event are worth keeping (``corpus.py``).
 RARELY: dict[str, Callable[[Cluster], bool]] = {
     "a third master": lambda c: len(c.checkers._leaders) > 2,
     "a fifth life": lambda c: any(p.life > 4 for p in c.processes()),
@@ -191,13 +192,15 @@ def _apart(skews: list[int]) -> int:
 
 
 def reached(cluster: Cluster) -> frozenset[str]:
-    """Which of ``SOMETIMES`` and ``RARELY`` this cluster has seen, in the last life of each process where a process
-    tells it."""
+    """Return the events of ``SOMETIMES`` and ``RARELY`` in this cluster.
+
+    Events that processes count are those of the last life of each process.
+    """
     return frozenset(name for name, seen in (SOMETIMES | RARELY).items() if seen(cluster))
 
 
 def come_to_rest(cluster: Cluster, within_ms: float = REST_MS) -> None:
-    """Liveness. Raises Violation, naming what does not come to rest."""
+    """Run until everything is at rest. Raises Violation, naming what does not come to rest."""
     world = cluster.world
     limit = world.now_ms + within_ms
     reasons = ["it has not begun"]
@@ -213,7 +216,7 @@ def come_to_rest(cluster: Cluster, within_ms: float = REST_MS) -> None:
 
 
 def failure_text(seed: int, violation: Violation) -> str:
-    """What to print when a schedule breaks a law."""
+    """Return the text to print when a schedule breaks an invariant."""
     lines = [f"seed {seed}: {violation.law}", f"replay: {replay_command(seed)}"]
     if violation.story:
         lines += ["the story of the root:", *violation.story[-40:]]

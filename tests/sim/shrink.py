@@ -1,8 +1,8 @@
-"""A failing schedule made small: fewer faults and fewer messages, as long as the same law breaks.
+"""Reduction of a failing schedule: fewer faults and messages, as long as the same invariant breaks.
 
-A schedule is its seed, which of its faults strike (numbered as they are drawn) and how many messages each spout has.
-What is left out changes what the seed draws afterwards, so each candidate is a schedule of its own; it is kept if it
-breaks the law that the whole one has broken. Halves are tried first, then quarters, and so on down to single faults.
+A schedule consists of its seed, its active faults (numbered as they are drawn) and the messages of each spout. An
+omission changes what the seed draws afterwards, so each candidate is a separate schedule; it is kept if it breaks the
+invariant that the original has broken. Halves are tried first, then quarters, down to single faults.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_FAULTS = 256  # more than any schedule draws
 
 @dataclass(frozen=True)
 class Small:
-    """What is left of a schedule, the law that it breaks, and how many schedules were run to find it."""
+    """Reduced schedule, the invariant that it breaks, and how many schedules were run to find it."""
 
     cut: Cut
     violation: Violation
@@ -26,7 +26,7 @@ class Small:
 
 
 class Shrinker:
-    """Of one seed, whose schedule broke ``law``, numbers apart."""
+    """Reducer for one seed, whose schedule broke ``law``, regardless of numbers."""
 
     def __init__(self, seed: int, found: Violation) -> None:
         self._seed = seed
@@ -35,7 +35,7 @@ class Shrinker:
         self.runs = 0
 
     def shrink(self) -> Small:
-        """The smallest that was found within ``MOST_RUNS`` runs."""
+        """Return the smallest schedule found within ``MOST_RUNS`` runs."""
         cut = Cut(faults=tuple(range(MOST_FAULTS)))
         cut = self._fewer_faults(cut)
         for messages in (1, 2, 3, 5, 10, 20, 40):
@@ -46,7 +46,7 @@ class Shrinker:
         return Small(cut, self._best, self.runs)
 
     def _fewer_faults(self, cut: Cut) -> Cut:
-        """Leave out what is not needed, larger pieces first."""
+        """Omit faults that are not needed, larger pieces first."""
         assert cut.faults is not None
         size = len(cut.faults)
         while size:
@@ -72,10 +72,10 @@ class Shrinker:
                 self._best = violation
                 return True
         except (AssertionError, KeyError, ValueError):
-            pass  # another fault of the core: not the one that is looked for
+            pass  # another fault of the core, not the wanted one
         return False
 
 
 def kind_of(law: str) -> str:
-    """The words of a law without its numbers and names."""
+    """Return the words of an invariant without its numbers and names."""
     return " ".join(word for word in law.split() if word.isalpha())

@@ -1,16 +1,16 @@
-"""The simulated world: one heap of actions, one clock, one random source, and what every simulated process is.
+"""The simulation: one heap of actions, one clock, one random source, and the base class of processes.
 
-Theory of operation. Everything that happens is an action on the heap, ordered by (time, sequence); actions run one
-after the other, and each may put further ones on the heap. Every choice (delays, faults, what user code does) is drawn
-from ``Simulation.rng``, so a seed fixes the whole run. Each thing that happens is also a line of the trace;
-the hash of the trace compares two runs.
+Theory of operation. Everything is an action on the heap, ordered by (time, sequence); actions run one after the other,
+and each may add further ones. Every choice (delays, faults, behaviour of user code) is drawn from ``Simulation.rng``,
+so a seed determines the whole run. Each event is also a line of the trace; the hash of the trace compares two runs.
 
-A *process* is a name, a life (counted from 1, one more with each start) and an inbox. What arrives while the process
-is stopped waits there, timers included; what belongs to an earlier life is forgotten. There is no asyncio, no thread
-and no real clock in here.
+A *process* has a name, a life (counted from 1, incremented with each start) and an inbox. While the process is stopped,
+messages and timers wait in the inbox; those of an earlier life are dropped. asyncio, threads and a real clock are not
+used.
 
-Nor need any two processes agree on the time: what a core is told (``SimProcess.clock_ms``) is a clock of its process,
-which in some simulations (``Simulation.skew_ms``) is another one in each life, as on hosts whose clocks nobody sets.
+The clocks of two processes need not agree: a core gets the time from the clock of its process
+(``SimProcess.clock_ms``), which in some simulations (``Simulation.skew_ms``) differs in each life, as on hosts without
+clock synchronisation.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 Action = Callable[[], object]
 
-CLOCKS_BEGIN_MS = 60_000  # what a right clock shows when the world begins: one that is slow is not before its epoch
+CLOCKS_BEGIN_MS = 60_000  # a correct clock at the start; a slow one is not before its epoch
 
 
 class Violation(BaseException):
-    """A law does not hold. ``story`` tells what happened to the root in question, if there is one.
+    """Violation of an invariant. ``story`` is the history of the root in question, if there is one.
 
-    No Exception, since laws are also checked inside user code, and executors catch what user code raises.
+    It is not an Exception, since invariants are also checked inside user code, whose exceptions executors catch.
     """
 
     def __init__(self, law: str, story: list[str] | None = None) -> None:
@@ -43,7 +43,7 @@ class Violation(BaseException):
 
 
 def broken_law(run: Callable[[int], object], seed: int) -> str:
-    """Run a schedule and return the law that it breaks, or what a core raises; an empty string if all laws hold."""
+    """Run a schedule and return the invariant that it breaks, or the error of a core; an empty string if all hold."""
     try:
         run(seed)
     except Violation as violation:
@@ -54,13 +54,13 @@ def broken_law(run: Callable[[int], object], seed: int) -> str:
 
 
 class Simulation:
-    """Time, chance and the trace. ``listener`` gets each line of the trace."""
+    """Simulated time, randomness and the trace. ``listener`` gets each line of the trace."""
 
     def __init__(self, seed: int, listener: Callable[[str], None] | None = None) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
         self.now_ms = 0.0
-        self.skew_ms = 0  # how far a process's clock may be from the right one
+        self.skew_ms = 0  # maximum offset of a process's clock
         self.steps = 0
         self._heap: list[tuple[float, int, Action]] = []
         self._sequence = 0
@@ -68,24 +68,24 @@ class Simulation:
         self._listener = listener
 
     def at(self, when_ms: float, action: Action) -> None:
-        """Do this then."""
+        """Schedule an action at a time."""
         self._sequence += 1
         heappush(self._heap, (when_ms if when_ms > self.now_ms else self.now_ms, self._sequence, action))
 
     def after(self, delay_ms: float, action: Action) -> None:
-        """Do this after a while."""
+        """Schedule an action after a delay."""
         self.at(self.now_ms + delay_ms, action)
 
     def between(self, low: float, high: float) -> float:
-        """A random number of milliseconds, to the microsecond."""
+        """Return a random number of milliseconds, to the microsecond."""
         return round(self.rng.uniform(low, high), 3)
 
     def chance(self, probability: float) -> bool:
-        """True with this probability."""
+        """Return True with this probability."""
         return self.rng.random() < probability
 
     def run_until(self, when_ms: float) -> None:
-        """Run every action up to a moment, which is now afterwards."""
+        """Run every action up to a time, and advance the clock to it."""
         heap = self._heap
         while heap and heap[0][0] <= when_ms:
             self.now_ms, _, action = heappop(heap)
@@ -101,12 +101,12 @@ class Simulation:
             self._listener(line)
 
     def trace_hash(self) -> str:
-        """Of everything that happened so far."""
+        """Return the hash of the trace so far."""
         return self._digest.hexdigest()
 
 
 class SimProcess:
-    """A process that can die, be started again, and be stopped for a while. ``host`` is where it runs."""
+    """Process that can die, restart, and be stopped for a while. ``host`` is where it runs."""
 
     def __init__(self, world: Simulation, name: str, host: int) -> None:
         self.world = world
@@ -117,18 +117,18 @@ class SimProcess:
         self.life = 0
         self.skew_ms = 0  # of its clock, in this life
         self.ends: dict[End, None] = {}  # open connections
-        self.stops: list[tuple[float, float]] = []  # when it was stopped, and until when
+        self.stops: list[tuple[float, float]] = []  # intervals in which it was stopped
         self._inbox: deque[Action] = deque()
 
     def boot(self) -> None:
-        """Build the core and begin. Called at each start."""
+        """Build the core and start it. Called at each start."""
         raise NotImplementedError
 
     def died(self) -> None:
-        """The process is gone: account for what was in it."""
+        """Account for the data that was in the process."""
 
     def on_fault(self) -> None:
-        """It has died or starts anew: others may need a while to follow."""
+        """Handle its death or restart, after which others may need time to follow."""
 
     def log(self, text: str) -> None:
         """Add a line to the trace."""
@@ -136,7 +136,7 @@ class SimProcess:
 
     @property
     def clock_ms(self) -> float:
-        """What its own clock shows."""
+        """Return the time of its own clock."""
         return self.world.now_ms + CLOCKS_BEGIN_MS + self.skew_ms
 
     def start(self) -> None:
@@ -154,7 +154,7 @@ class SimProcess:
         self.boot()
 
     def crash(self, why: str, restart_after_ms: float | None) -> None:
-        """Die. Connections end; with ``restart_after_ms`` another life begins then."""
+        """Die and end the connections; with ``restart_after_ms`` another life starts then."""
         if not self.alive:
             return
         self.log(f"dies: {why}")
@@ -170,7 +170,7 @@ class SimProcess:
             self.world.after(restart_after_ms, self.start)
 
     def pause(self, duration_ms: float) -> None:
-        """SIGSTOP, and SIGCONT after a while."""
+        """Stop the process (SIGSTOP) and resume it (SIGCONT) after a while."""
         if not self.alive or self.paused:
             return
         self.log(f"is stopped for {duration_ms:.0f} ms")
@@ -180,7 +180,7 @@ class SimProcess:
         self.world.at(until, lambda: self.resume() if self.life == life else None)
 
     def resume(self) -> None:
-        """SIGCONT: what waits is taken in the order in which it came."""
+        """Resume (SIGCONT) and handle waiting messages in the order of their arrival."""
         if not self.alive or not self.paused:
             return
         self.log("goes on")
@@ -191,18 +191,18 @@ class SimProcess:
             self._inbox.popleft()()
 
     def stopped_within(self, since_ms: float) -> bool:
-        """True if it was stopped at any time since."""
+        """Return True if it was stopped at any time since."""
         return any(until >= since_ms for _, until in self.stops)
 
     def receive(self, action: Action) -> None:
-        """Something has come: at once, or when the process goes on."""
+        """Run an action at once, or when the process resumes."""
         if self.paused:
             self._inbox.append(action)
         elif self.alive:
             action()
 
     def later(self, delay_ms: float, action: Action) -> None:
-        """A timer of this life."""
+        """Set a timer of this life."""
         life = self.life
 
         def fire() -> None:

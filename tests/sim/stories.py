@@ -1,20 +1,20 @@
-"""Stories: a text of commands, and after each what happened, in the manner of etcd's data-driven tests.
+"""Stories: text files of commands, each followed by its outcome, in the manner of etcd's data-driven tests.
 
-A story file is blocks of a command line, ``----`` and the output, parted by empty lines; ``#`` begins a comment.
-``HERONRY_REWRITE_STORIES=1`` writes the outputs anew: commit only differences you understand.
+A story file consists of blocks of a command line, ``----`` and the output, separated by empty lines; ``#`` begins a
+comment. ``HERONRY_REWRITE_STORIES=1`` records the outputs again: commit only differences you understand.
 
-    topology chain|diamond [containers=2] [timeout=2] [masters=1] [pad=1] [par=1]   build it and let it start
+    topology chain|diamond [containers=2] [timeout=2] [masters=1] [pad=1] [par=1]   build and start it
     emit N                      N more messages at each spout task
     advance 3s | 500ms          let time pass
     break sm1-sm2               the link breaks
-    crash NAME [AFTER]          kill -9; started again after a while (default 200ms)
+    crash NAME [AFTER]          kill -9; restarted after a while (default 200ms)
     pause NAME 5s               SIGSTOP, SIGCONT
-    store NAME 2s               the store does not answer this master
+    store NAME 2s               the store does not respond to this master
     slow TASK 100ms | hold TASK | release TASK | fail TASK N
     ask paused|running          deactivate, activate
-    expect acked=N failed=N …   must be so
-    show                        the state of everything
-    rest                        heal; everything must come to rest
+    expect acked=N failed=N …   fail unless these numbers are right
+    show                        print the state of everything
+    rest                        end all faults; everything must come to rest
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ STARTING_MS = 3000.0
 
 
 class StoryError(Exception):
-    """The story itself is wrong, or what it expects is not so."""
+    """Error in the story itself, or an expectation that does not hold."""
 
 
 def story_program(shape: str, containers: int, timeout: int, pad: int, par: int) -> Program:
-    """A small fixed topology: a chain of two bolts, or a diamond whose two arms meet in a join."""
+    """Return a small fixed topology: a chain of two bolts, or a diamond whose two arms meet in a join."""
     out = (StreamSchema("default", FIELDS),)
     fields, shuffle = GroupingSpec(GroupingKind.FIELDS, ("key",)), GroupingSpec(GroupingKind.SHUFFLE)
 
@@ -78,7 +78,7 @@ def story_program(shape: str, containers: int, timeout: int, pad: int, par: int)
 
 
 class Story:
-    """Runs commands, one after the other."""
+    """Interpreter of commands."""
 
     def __init__(self) -> None:
         self._cluster: Cluster | None = None
@@ -91,7 +91,7 @@ class Story:
         }  # fmt: skip
 
     def run(self, command: str) -> str:
-        """Do it; returns what happened. Raises StoryError, Violation."""
+        """Run a command; return its outcome. Raises StoryError, Violation."""
         name, *arguments = command.split()
         if name not in self._commands:
             raise StoryError(f"no command {name!r}; there are {', '.join(self._commands)}")
@@ -101,7 +101,7 @@ class Story:
 
     @property
     def cluster(self) -> Cluster:
-        """The world of this story. Raises StoryError before there is one."""
+        """Return the cluster of this story. Raises StoryError before there is one."""
         if self._cluster is None:
             raise StoryError("begin with: topology chain")
         return self._cluster
@@ -184,7 +184,7 @@ class Story:
         come_to_rest(self.cluster)
 
     def state(self) -> dict[str, Any]:
-        """The numbers that ``expect`` and ``show`` know."""
+        """Return the numbers that ``expect`` and ``show`` use."""
         cluster = self.cluster
         oracle = cluster.oracle
         spouts: list[Any] = [i for i in cluster.instances.values() if i.is_spout]
@@ -217,7 +217,7 @@ class Story:
 
 
 def milliseconds(text: str) -> float:
-    """``3s`` or ``500ms``."""
+    """Parse ``3s`` or ``500ms`` to milliseconds."""
     match = re.fullmatch(r"(\d+)(ms|s)", text)
     if match is None:
         raise StoryError(f"{text!r} is no duration; write 3s or 500ms")
@@ -225,7 +225,7 @@ def milliseconds(text: str) -> float:
 
 
 def play(path: Path) -> str:
-    """The text of a story with the outputs as they are now. Raises StoryError, Violation."""
+    """Return the text of a story with its current outcomes. Raises StoryError, Violation."""
     story = Story()
     blocks = []
     for block in path.read_text().strip().split("\n\n"):

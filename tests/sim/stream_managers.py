@@ -1,6 +1,6 @@
-"""A simulated stream manager: the production core, and the small shell that runs its effects over the wire.
+"""Simulated stream manager: the production core, and a small shell that runs its effects over the network.
 
-The shell does what ``stream_manager/shell`` does: it numbers connections, puts control messages through the production
+The shell works like ``stream_manager/shell``: it numbers connections, passes control messages through the production
 ``ControlOutbox``, asks the core for a packet whenever a data stream is free, keeps plan and master on its disk, and
 connects to peers with a higher number and to the master that the store names.
 """
@@ -37,7 +37,7 @@ BACKOFF_MS = (100.0, 2000.0)
 
 @dataclass
 class Disk:
-    """What outlives the process."""
+    """Disk that outlives the process."""
 
     incarnation: int = 0
     epoch: int = 0
@@ -66,7 +66,7 @@ class Connection:
         self._write()
 
     def wake(self) -> None:
-        """Write packets while the stream takes them."""
+        """Write packets while the stream accepts them."""
         while self.has_data and not self.ended and self._in_flight < self._room:
             packet, effects = self._owner.core.next_packet(self.number)
             self._owner.act(effects)
@@ -76,11 +76,11 @@ class Connection:
             self._end.data.send(packet, self._written)
 
     def data_pipe(self) -> Pipe:
-        """Where packets go."""
+        """Return the pipe for packets."""
         return self._end.data
 
     def end(self, reason: str) -> None:
-        """End both streams, after what was put into control."""
+        """End both streams after the queued control messages."""
         while not self.ended and self._outbox:
             self._end.control.send(self._outbox.take())
         self._end.close(reason)
@@ -106,7 +106,7 @@ class Connection:
 
 
 class SimStreamManager(SimProcess):
-    """The stream manager of one container."""
+    """Stream manager of one container."""
 
     core: StreamManager
 
@@ -115,14 +115,14 @@ class SimStreamManager(SimProcess):
         self.cluster = cluster
         self.container = container
         self.disk = Disk()
-        self.tampered = 0  # packets the network has lost or repeated on the way here
-        # Of this life: every data pipe a link has had, and what the link had counted as lost before it.
+        self.tampered = 0  # packets lost or repeated by the network on the way here
+        # Of this life: every data pipe of a link, and the losses that the link had counted before it.
         self.pipes: list[tuple[Link, Pipe, int]] = []
 
     # Start, death, time.
 
     def boot(self) -> None:
-        """Recall the disk, look for master and peers."""
+        """Read the disk; look for master and peers."""
         world = self.world
         self.disk.incarnation = max(int(self.clock_ms), self.disk.incarnation + 1)
         self.port = self.cluster.new_address(self)
@@ -151,11 +151,11 @@ class SimStreamManager(SimProcess):
         self.later(world.between(1, TICK_MS), self._tick)
 
     def on_fault(self) -> None:
-        """Tell the checkers."""
+        """Notify the checkers."""
         self.cluster.checkers.fault()
 
     def died(self) -> None:
-        """Its store session goes; what was queued is lost."""
+        """End the store session; queued data is lost."""
         self._store.close()
 
     def _tick(self) -> None:
@@ -166,11 +166,11 @@ class SimStreamManager(SimProcess):
     # Effects.
 
     def handle(self, event: e.Event) -> None:
-        """Tell the core, and do what it wants."""
+        """Pass an event to the core and run its effects."""
         self.act(self.core.handle(event))
 
     def act(self, effects: list[e.Effect]) -> None:
-        """Do these, in order; what they lead to is done after them."""
+        """Run effects in order; effects that they cause run afterwards."""
         self._todo.extend(effects)
         if self._acting:
             return
@@ -228,7 +228,7 @@ class SimStreamManager(SimProcess):
         return found
 
     def connection_over(self, connection: Connection, reason: str) -> None:
-        """A connection has ended."""
+        """Handle the end of a connection."""
         self._connections.pop(connection.number, None)
         self.on_fault()
         self.log(f"connection {connection.number} ends: {reason}")
@@ -236,7 +236,7 @@ class SimStreamManager(SimProcess):
         self.cluster.checkers.checked(self)
 
     def open_data(self, connection: Connection) -> None:
-        """The data stream is there, unless the connection has been replaced."""
+        """Handle a new data stream, unless the connection has been replaced."""
         neighbour = self.core.connections.at(connection.number)
         if neighbour is None:
             connection.end("say hello on a control stream first")
@@ -247,7 +247,7 @@ class SimStreamManager(SimProcess):
         self.handle(e.DataStreamOpened(connection.number))
 
     def accept_instance(self, end: End, hello: Any) -> None:
-        """An instance's first message."""
+        """Handle an instance's first message."""
         assert isinstance(hello, InstanceHello)
         connection = self.connection(end, f"task {hello.task}")
         number = connection.number
@@ -269,14 +269,14 @@ class SimStreamManager(SimProcess):
         self.cluster.checkers.checked(self)
 
     def accept_peer(self, end: End, hello: Any) -> None:
-        """A peer's first message: answer it."""
+        """Answer a peer's first message."""
         assert isinstance(hello, PeerHello)
         us = self.core.peer_hello()
         self.greet(end, hello).put(us)
         self._said(hello, us)
 
     def greet(self, end: End, hello: PeerHello) -> Connection:
-        """A peer has said hello, whoever called."""
+        """Handle a peer's hello, regardless of the caller."""
         connection = self.connection(end, f"peer {hello.container}")
         number = connection.number
 
@@ -295,7 +295,7 @@ class SimStreamManager(SimProcess):
         self.cluster.checkers.checked(self)
 
     def said_back(self, end: End, hello: PeerHello, us: PeerHello) -> None:
-        """The peer we called, and said that to, has answered: open the data stream."""
+        """Open the data stream after the called peer has answered the hello."""
         connection = self.greet(end, hello)
         self._said(hello, us)
         if not connection.ended:
@@ -319,7 +319,7 @@ class SimStreamManager(SimProcess):
                 self._master.close("the master is elsewhere now")
 
     def _find_master(self, delay_ms: float) -> None:
-        """Connect to where the master is said to be; try again later while there is no connection."""
+        """Connect to the known address of the master; retry until connected."""
         if self._master is None and self._location is not None:
             process = self.cluster.at_address(self._location.port)
             if process is not None:
@@ -348,7 +348,7 @@ class SimStreamManager(SimProcess):
 
 
 class Connector:
-    """Keeps a connection to one peer with a higher container number."""
+    """Keeper of a connection to one peer with a higher container number."""
 
     def __init__(self, owner: SimStreamManager, container: int) -> None:
         self.container = container
@@ -360,7 +360,7 @@ class Connector:
         self._try()
 
     def set_target(self, target: StreamManagerInfo | None, generation: int) -> None:
-        """Go where the plan says the peer is, and again in another generation."""
+        """Connect to the address in the plan, and reconnect in another generation."""
         if (target, generation) != (self._target, self._generation):
             self._target, self._generation = target, generation
             self._delay_ms = BACKOFF_MS[0]

@@ -1,12 +1,12 @@
-"""Containers that watch their processes, under one seeded scheduler: the production supervisor and liveness.
+"""Containers that supervise their processes under one seeded scheduler: the production supervisor and liveness.
 
-A container's processes hang, compute without a beat, die at once, take long to die, or are told that they were
-replaced, because the scheduler has started a second container in the place of the first, which still lives. The
+A container's processes hang, compute without a heartbeat, die at once, take long to die, or are told that they were
+replaced, because the scheduler has started a second container in the place of the first, which is still alive. The
 container itself is stopped for a while, or its clock jumps ahead.
 
-Laws: a slot never has two living processes in one container; nobody is condemned who beats, nor before its limit has
-passed in real time; who hangs is condemned in time; restarts are staggered, and grow rare where a process dies young;
-who was told that it is replaced is not started again before the longest delay. At the end of the faults one container
+Invariants: a slot never has two living processes in one container; no process with heartbeats is killed, and none
+before its limit has passed in real time; a hung process is killed in time; restarts are staggered, and become rare if a
+process dies young; a replaced process is not restarted before the longest delay. At the end of the faults one container
 is left, the newer one, and all of its processes work.
 """
 
@@ -28,7 +28,7 @@ SUSPECT_MS, KILL_MS, ALWAYS_MS, TICK_MS = 10_000, 30_000, 120_000, 500
 BEAT_MS = 1000
 STAGGER_MS = 20  # between two restarts: from docs/explanation/internals.md, not from the code
 MOST_STARTS = 25  # of one slot in a minute: 0, 0.1, 0.2, 0.4 … 10 s apart
-LOOK_MS = 5_000  # at the store, by a container and by those who are told to leave
+LOOK_MS = 5_000  # interval of reads of the store, by a container and by processes told to leave
 FAULTS_MS, REST_MS = 240_000, 400_000
 SPECS = [
     ProcessSpec(slot, kind, f"p{slot}") for slot, kind in enumerate(("stream_manager", "metrics_manager", "i", "i"))
@@ -37,21 +37,21 @@ SPECS = [
 
 @dataclass
 class Life:
-    """A process. ``mode``: well, busy (no beat, but it computes), hung, stuck (and takes long to die), crashes."""
+    """Process. ``mode``: well, busy (computes without a heartbeat), hung, stuck (hung, and slow to die), crashes."""
 
     pid: int
     mode: str
-    beat_ms: float  # when it last beat
-    changed_ms: float  # since when it is as it is
+    beat_ms: float  # last heartbeat
+    changed_ms: float  # start of its current mode
     beats: int = 1
     cpu: float = 0.0
-    jumps: int = 0  # of the watcher's clock since that beat
-    stops_ms: float = 0.0  # of the watcher since that beat
+    jumps: int = 0  # of the container's clock since that heartbeat
+    stops_ms: float = 0.0  # of the container since that heartbeat
     dying: bool = False
 
 
 class SimContainer:
-    """One container's heron_container: what its shell does with both cores. ``incarnation``: which container it is."""
+    """heron_container of one container: its shell around both cores. ``incarnation``: number of the container."""
 
     def __init__(self, place: Place, incarnation: int) -> None:
         self.place, self.world, self.incarnation = place, place.world, incarnation
@@ -69,31 +69,31 @@ class SimContainer:
         self._inbox: list[Callable[[], object]] = []
 
     def start(self) -> None:
-        """Start all."""
+        """Start all processes."""
         self.act(self.supervisor.want(self.clock(), SPECS))
         self.world.after(TICK_MS, self._tick)
         self.world.after(BEAT_MS, self._beat)
         self.world.after(LOOK_MS, self._look)
 
     def clock(self) -> int:
-        """What its own clock shows."""
+        """Return the time of its own clock."""
         return int(self.world.now_ms + self.ahead_ms)
 
     def freeze(self, milliseconds: float) -> None:
-        """SIGSTOP for a while. What comes meanwhile waits."""
+        """Stop the container for a while (SIGSTOP); events wait meanwhile."""
         self.frozen_until_ms = self.world.now_ms + milliseconds
         for life in self.living.values():
             life.stops_ms += milliseconds
         self.world.after(milliseconds, self._thaw)
 
     def jump(self, milliseconds: float) -> None:
-        """Its clock jumps ahead."""
+        """Let its clock jump ahead."""
         self.ahead_ms += milliseconds
         for life in self.living.values():
             life.jumps += 1
 
     def die(self, slot: int, reason: str, replaced: bool = False) -> None:
-        """The process of a slot is gone."""
+        """Handle the end of a slot's process."""
         if self.living.pop(slot, None) is None and slot not in self.ordered:
             return
         self.ordered.discard(slot)
@@ -107,7 +107,7 @@ class SimContainer:
         self._hear(told)
 
     def act(self, effects: list[Effect]) -> None:
-        """Do what the supervisor wants."""
+        """Run effects of the supervisor."""
         for effect in effects:
             match effect:
                 case Start(spec, restarts):
@@ -118,14 +118,14 @@ class SimContainer:
                     stuck = self.living[slot].mode == "stuck" if slot in self.living else False
                     self._end(slot, pid, self.world.between(20_000, 40_000) if stuck else self.world.between(1, 20))
                 case FindReplacement(_):
-                    pass  # the looks at the store find a newer container, if there is one
+                    pass  # the reads of the store detect a newer container, if there is one
         self._check()
         deadline = self.supervisor.next_deadline_ms()
         if deadline is not None:
             self.world.after(max(0, deadline - self.clock()), self._due)
 
     def works(self) -> bool:
-        """All processes are there and say so."""
+        """Return True if all processes exist and send heartbeats."""
         return not self.supervisor.stopping and all(
             process.state is ProcessState.RUNNING for process in self.supervisor.processes.values()
         )
@@ -183,7 +183,7 @@ class SimContainer:
     def _end(self, slot: int, pid: int, after_ms: float, gently: bool = False) -> None:
         life = self.living.get(slot)
         if life is None:
-            return  # it is gone, and the container has not heard of it yet
+            return  # it has ended, and the container does not know yet
         if life.pid != pid:
             raise Violation(f"a signal for process {pid}, which is not slot {slot}'s")
         if life.dying or (gently and life.mode in ("hung", "stuck")):
@@ -220,7 +220,7 @@ class SimContainer:
     def _condemned(self, slot: int, judgement: Judgement) -> None:
         life = self.living[slot]
         silent_ms = self.world.now_ms - life.beat_ms
-        computes = life.mode == "busy" and self.world.now_ms - life.changed_ms > 2 * BEAT_MS  # and it was seen to
+        computes = life.mode == "busy" and self.world.now_ms - life.changed_ms > 2 * BEAT_MS  # and this was noticed
         limit_ms = ALWAYS_MS if computes or judgement is Judgement.SILENT else KILL_MS
         if life.mode == "well" and silent_ms < 2 * BEAT_MS:
             raise Violation(f"slot {slot} beats and is condemned")
@@ -228,7 +228,7 @@ class SimContainer:
             raise Violation(f"slot {slot} ({life.mode}) is condemned after {silent_ms:.0f} ms of silence")
 
     def _watched_well(self) -> None:
-        """Who is silent was condemned in time: the limit, what it takes to look at CPU, and the stagger."""
+        """Check that silent processes were killed in time: the limit, the time to read CPU usage, and the stagger."""
         for slot, life in self.living.items():
             limit_ms = (ALWAYS_MS if life.mode == "busy" else KILL_MS) + 10_000 + life.stops_ms
             if not life.dying and self.world.now_ms - max(life.beat_ms, life.changed_ms) > limit_ms:
@@ -248,7 +248,7 @@ class SimContainer:
 
 
 class Place:
-    """One place in a packing plan, and the containers that take it for theirs: the newest one is right."""
+    """Place in a packing plan, and the containers that claim it: the newest one is right."""
 
     def __init__(self, seed: int) -> None:
         self.world = Simulation(seed)
@@ -260,22 +260,22 @@ class Place:
 
     @property
     def newest(self) -> int:
-        """The incarnation that the plan names."""
+        """Return the incarnation that the plan names."""
         return len(self.containers)
 
     def mode(self, slot: int) -> str:
-        """What becomes of a process that is born now."""
+        """Return the mode of a process that starts now."""
         if slot == self._crashing and not self.healed:
             return "crashes"
         modes = ("well", "well", "well", "well", "hung", "busy", "stuck", "crashes")
         return "well" if self.healed else self.world.rng.choice(modes)
 
     def hears(self, container: SimContainer) -> bool:
-        """Can those of this container reach anybody who knows of the newest one?"""
+        """Return True if processes of this container can reach one that knows the newest container."""
         return self.world.now_ms >= self._deaf_until_ms.get(container.incarnation, 0.0)
 
     def another(self) -> None:
-        """The scheduler starts a container in this place; the one before may be cut off for a while."""
+        """Start another container in this place; the previous one may be cut off for a while."""
         if self.containers:
             self._deaf_until_ms[self.newest] = self.world.now_ms + self.world.between(0, 60_000)
         container = SimContainer(self, self.newest + 1)
@@ -283,7 +283,7 @@ class Place:
         container.start()
 
     def strike(self) -> None:
-        """One fault, and the next one later."""
+        """Inject one fault, and schedule the next one."""
         world = self.world
         if world.now_ms >= FAULTS_MS:
             return
@@ -306,7 +306,7 @@ class Place:
 
 
 def run(seed: int) -> tuple[int, int, str]:
-    """One schedule: how many containers and restarts there were, and the trace's hash. Raises Violation."""
+    """Run one schedule; return the numbers of containers and restarts, and the trace's hash. Raises Violation."""
     place = Place(seed)
     place.another()
     place.world.after(1_000, place.strike)

@@ -1,6 +1,6 @@
-"""Schedules of the simulator: every law holds, and a seed determines its schedule.
+"""Schedules of the simulator: every invariant holds, and a seed determines its schedule.
 
-The seeds 1 to 1,000 run in an ordinary run, 1 to 10,000 in a larger one (``seeds.py``), besides those of the corpus.
+An ordinary run takes the seeds 1 to 1,000, a larger one 1 to 10,000 (``seeds.py``), in addition to the corpus.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ STATE_LANES = 2
 
 
 @pytest.mark.parametrize("seed", corpus.seeds())
-def test_what_once_failed_holds(seed: int) -> None:
+def test_corpus_seeds_hold_all_invariants(seed: int) -> None:
     run(seed)
 
 
 @pytest.mark.parametrize("lane", range(STATE_LANES))
-def test_seeds_that_reach_rare_states_hold(lane: int) -> None:
-    """A change may make them reach others; that is no fault, but then fresh ones are wanted: ``make sim``."""
+def test_seeds_that_reach_rare_states_hold_all_invariants(lane: int) -> None:
+    """A change may make the seeds reach other states, which is not an error; ``make sim`` then finds fresh ones."""
     for seed in corpus.seeds(corpus.STATES)[lane::STATE_LANES]:
         run(seed)
 
 
-def test_a_seed_that_reaches_something_new_is_kept_once(tmp_path: Path) -> None:
+def test_seed_with_a_new_combination_of_states_is_kept_once(tmp_path: Path) -> None:
     kept, states = tmp_path / "corpus.txt", tmp_path / "states.txt"
     assert corpus.explore(0.001, lambda line: None, 1, kept, states) == 0
     assert corpus.seeds(states) == [1]
@@ -52,8 +52,8 @@ def test_a_seed_that_reaches_something_new_is_kept_once(tmp_path: Path) -> None:
     assert corpus.combinations("ab") == {("a",), ("b",), ("a", "b")}
 
 
-def test_a_failing_schedule_is_kept_and_made_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With a broken core: the seed goes to the corpus once, and what is left of it breaks the same law."""
+def test_failing_seed_is_kept_and_its_schedule_reduced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With a broken core: the corpus gets the seed once, and the reduced schedule breaks the same invariant."""
     monkeypatch.setattr(SpoutExecutor, "on_pause", lambda self, now_ms, paused: None)
     kept, told = tmp_path / "corpus.txt", []
     seed = next(seed for seed in range(1, 200) if _law(seed))
@@ -81,7 +81,7 @@ def _law(seed: int) -> Violation | None:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("lane", range(LANES))
-def test_every_law_holds_and_everything_comes_to_rest(
+def test_invariants_hold_and_everything_comes_to_rest(
     lane: int, record_property: Callable[[str, object], None]
 ) -> None:
     results: list[Result] = []
@@ -120,8 +120,8 @@ def test_checker_rejects_an_older_plan() -> None:
 
 
 @pytest.mark.parametrize("seed", [3, 8, 21])
-def test_a_seed_fixes_the_schedule(seed: int) -> None:
-    """Goal: a failing seed can be replayed. Method: the trace's hash, here twice and under other hash seeds."""
+def test_seed_determines_the_schedule(seed: int) -> None:
+    """A failing seed can be replayed: the trace's hash is equal in two runs and under other hash seeds."""
     hashes = {run(seed).trace_hash, run(seed).trace_hash}
     program = f"from tests.sim.schedule import run; print(run({seed}).trace_hash)"
     for hash_seed in ("0", "1"):

@@ -1,4 +1,4 @@
-"""The laws of checkpoints hold with the production executors."""
+"""Invariants of checkpoints with the production executors."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ LANES, SCHEDULES = 2, scaled(16)
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("lane", range(LANES))
-def test_state_and_output_are_those_of_one_execution(lane: int) -> None:
+def test_state_and_output_equal_those_of_one_execution(lane: int) -> None:
     check_laws(lane_seeds(lane, LANES, SCHEDULES), EngineTask, "--engine ")

@@ -1,4 +1,4 @@
-"""The laws of checkpoints, restores and rescaling (S1 to S8) hold under faults."""
+"""Invariants of checkpoints, restores and rescaling (S1 to S8) under faults."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ LANES, SCHEDULES = 4, scaled(60)
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("lane", range(LANES))
-def test_state_and_output_are_those_of_one_execution(lane: int) -> None:
+def test_state_and_output_equal_those_of_one_execution(lane: int) -> None:
     check_laws(lane_seeds(lane, LANES, SCHEDULES))
 
 
 def check_laws(seeds: range, process: type[Task] = Task, option: str = "") -> None:
-    """Run the schedules of ``seeds``; check the laws, and that everything that may happen has happened in them."""
+    """Run the schedules of ``seeds``; check the invariants, and that every possible event has happened."""
     failures, counts = list[str](), Counter[str]()
     for seed in seeds:
         try:
@@ -38,13 +38,13 @@ def check_laws(seeds: range, process: type[Task] = Task, option: str = "") -> No
         assert counts[happened] > 0, f"never happened in {len(seeds)} schedules: {happened}"
 
 
-def test_histories_begin_with_older_checkpoints() -> None:
-    """Each keeps the laws by itself; the seeds are some in which the owner goes back."""
+def test_new_histories_begin_with_older_checkpoints() -> None:
+    """Each seed keeps the invariants separately; in these the owner returns to older checkpoints."""
     counts = sum((run(seed) for seed in (2, 14, 24)), Counter[str]())
     assert counts["histories"] >= 3
 
 
-def test_a_seed_fixes_the_schedule_of_checkpoints() -> None:
+def test_seed_determines_the_checkpoint_schedule() -> None:
     def trace(seed: int) -> list[str]:
         lines: list[str] = []
         CheckpointSimulation(seed, lines.append).run()

@@ -19,7 +19,7 @@ SCHEDULES = scaled(12)
 
 
 @pytest.mark.timeout(600)
-def test_links_keep_their_laws(record_property: Callable[[str, object], None]) -> None:
+def test_links_keep_their_invariants(record_property: Callable[[str, object], None]) -> None:
     outcomes: list[Outcome] = []
     failures: list[str] = []
     for seed in range(1, SCHEDULES + 1):
@@ -34,7 +34,7 @@ def test_links_keep_their_laws(record_property: Callable[[str, object], None]) -
     assert any(outcome.counted > outcome.missing for outcome in outcomes)
 
 
-def test_a_seed_fixes_a_schedule_of_shells() -> None:
+def test_seed_determines_the_schedule_of_shells() -> None:
     program = "from tests.sim.shells.schedule import run; print(run(10))"
     found = {str(run(10))}
     for hash_seed in ("0", "1"):

@@ -1,8 +1,8 @@
-"""Queues are bounded in time: behind slow bolts, with everything at its default, what waits is worked off soon.
+"""Queueing delay with slow bolts and default settings is bounded.
 
-A spout emits whenever it is asked, and in the simulator a call takes no time at all, so whatever may be sent is sent.
-The law: once it has run for a while, a new tuple is through within seconds, whatever its size, in every mode, and the
-slowest bolt never starves.
+A spout emits whenever it is asked, and in the simulator a call takes no time, so the spout sends as much as it may. The
+invariant: after a warm-up, a new tuple is processed within seconds, whatever its size, in every mode, and the slowest
+bolt never starves.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .simulation import Simulation, Violation
 
 SECONDS_MS, LOOK_EACH_MS = 15_000.0, 500.0
 LONGEST_WAIT_MS = 5_000.0
-MESSAGES = 8_000  # many times what may wait
-EARLY_SEED = 22  # the quick bolt is asked for its weight before its first flush
+MESSAGES = 8_000  # many times what may be queued
+EARLY_SEED = 22  # the fast bolt is asked for its weight before its first flush
 Case = tuple[tuple[float, ...], int, str, int, float]
-# ms a tuple of each bolt in the row, bytes of padding, mode, containers, ms of warm-up. What is let in before anybody
-# has worked is weighed by a guess of 50 ms a tuple: behind a quick bolt it takes one of 200 ms a dozen seconds to work
-# it off.
+# ms per tuple of each bolt in the row, bytes of padding, mode, containers, ms of warm-up. Before any bolt has worked,
+# tuples are weighed by an estimate of 50 ms each: downstream of a fast bolt, one of 200 ms takes a dozen seconds to
+# work off the excess.
 CASES: dict[str, Case] = {
     "one bolt, small tuples": ((200,), 30, "ATMOST_ONCE", 1, 10_000),
     "one bolt, large tuples, acks": ((200,), 30_000, "ATLEAST_ONCE", 1, 10_000),
@@ -43,7 +43,7 @@ CASES: dict[str, Case] = {
 
 
 def slow_cluster(case: Case, seed: int) -> Cluster:
-    """A spout and bolts in a row, a task of each, every bound at its default."""
+    """Return a cluster of a spout and bolts in a row, one task each, with all bounds at their defaults."""
     costs, pad_bytes, mode, containers, _ = case
     out = (StreamSchema("default", FIELDS),)
     components = [ComponentSpec("b0", ComponentKind.SPOUT, "sim:Spout", 1, out)]
@@ -64,13 +64,13 @@ def slow_cluster(case: Case, seed: int) -> Cluster:
 
 
 def waiting_ms(cluster: Cluster, costs: tuple[float, ...]) -> float:
-    """How long a tuple that is emitted now will take at least: each bolt has still to work off what is ahead of it."""
+    """Return the minimum latency of a tuple emitted now: each bolt first works off its queue."""
     emitted = cluster.instances[1].emitted_copies
     return max((emitted - cluster.instances[number + 1].processed) * cost for number, cost in enumerate(costs, 1))
 
 
 def run_case(case: Case, seed: int) -> None:
-    """Raises Violation when tuples wait for long, or the slowest bolt for tuples."""
+    """Run a case. Raises Violation if tuples wait long, or the slowest bolt waits for tuples."""
     costs, warm_up_ms = case[0], case[-1]
     slowest = max(range(len(costs)), key=lambda n: costs[n])
     cluster = slow_cluster(case, seed)
@@ -93,6 +93,6 @@ def run_case(case: Case, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_waits_is_worked_off_within_seconds(name: str) -> None:
+def test_queued_tuples_are_processed_within_seconds(name: str) -> None:
     for seed in (1, 2, EARLY_SEED):
         run_case(CASES[name], seed)

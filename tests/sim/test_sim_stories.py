@@ -1,4 +1,4 @@
-"""Each story happens as it is told. ``HERONRY_REWRITE_STORIES=1`` tells them anew."""
+"""Stories have their recorded outcomes. ``HERONRY_REWRITE_STORIES=1`` records them again."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ STORIES = sorted((Path(__file__).parent / "stories").glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
-def test_the_story_happens_as_it_is_told(path: Path) -> None:
+def test_story_has_its_recorded_outcome(path: Path) -> None:
     now = play(path)
     if os.environ.get("HERONRY_REWRITE_STORIES"):
         path.write_text(now)
     assert now == path.read_text()
 
 
-def test_a_story_that_expects_too_much_fails() -> None:
+def test_story_with_a_wrong_expectation_fails() -> None:
     story = Story()
     story.run("topology chain containers=1")
     story.run("emit 3")

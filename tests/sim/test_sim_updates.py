@@ -1,8 +1,8 @@
-"""Updates that move tasks while tuples flow and masters die: awaited tuples get through, and every update ends.
+"""Updates that move tasks while tuples flow and masters die: awaited tuples are processed, and every update ends.
 
-No law here checks that a bolt waits for the barrier of every task upstream of it, or that the master waits for bolts
-and for tasks on the old plan: each is worth some milliseconds only. Unit tests check them (``test_update_pause.py``,
-``test_draining_laws.py``).
+No invariant here checks that a bolt waits for the barrier of every task upstream of it, or that the master waits for
+bolts and for tasks on the old plan: each is worth only some milliseconds. Unit tests check them
+(``test_update_pause.py``, ``test_draining_laws.py``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LANES, SCHEDULES = 2, scaled(24)
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("lane", range(LANES))
-def test_what_an_update_waits_for_gets_through_and_every_update_ends(lane: int) -> None:
+def test_awaited_tuples_are_processed_and_every_update_ends(lane: int) -> None:
     steps, undrained = Counter[str](), 0
     for seed in lane_seeds(lane, LANES, SCHEDULES):
         try:
@@ -35,5 +35,5 @@ def test_what_an_update_waits_for_gets_through_and_every_update_ends(lane: int) 
 
 
 @pytest.mark.parametrize("seed", [518, 833])
-def test_those_that_once_broke_a_law_hold(seed: int) -> None:
+def test_seeds_that_once_broke_an_invariant_hold(seed: int) -> None:
     run(seed)

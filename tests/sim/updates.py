@@ -1,15 +1,15 @@
-"""Updates of a topology that runs, where state is not kept: tasks move between containers, and perhaps back again.
+"""Updates of a running topology without state: tasks move between containers, and perhaps back again.
 
-The seed says in what kind of world:
+The seed selects the kind of simulation:
 
-| seed | world |
+| seed | kind |
 |---|---|
-| even | nothing else happens: no root fails, no tuple is lost, unless a plan says that it was not waited for |
-| odd | masters die, are cut off from the store, lose answers; processes are stopped for a moment; the same laws hold |
-| 5 n + 3 | bolts keep tuples, or are slow, and drains are given up: the topology must come to rest all the same |
+| even | no faults: no root fails, no tuple is lost, unless a plan reports that it was not drained |
+| odd | masters die, lose the store or answers; processes stop for a moment; the same invariants hold |
+| 5 n + 3 | bolts hold tuples, or are slow, and drains time out: the topology must come to rest anyway |
 
-What stands for ``heron_container``: a task's process is started where the packing plan wants it, and one that is told
-to leave begins anew if it is wanted there by then.
+The cluster also replaces ``heron_container``: a task's process is started where the packing plan places it, and one
+that is told to leave restarts if it is placed there by then.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BY_USER = (FailKind.FAILED, FailKind.EXCEPTION)
 
 
 class UpdatedCluster(Cluster):
-    """Its tasks move. ``undrained``: what plans have said of what they did not wait for."""
+    """Cluster whose tasks move. ``undrained``: what plans reported as not drained."""
 
     def __init__(self, world: Simulation, program: Program, masters: int) -> None:
         super().__init__(world, program, masters)
@@ -43,10 +43,10 @@ class UpdatedCluster(Cluster):
         self.steps: list[UpdatePhase] = []  # of the plans that were stored
         self._homes = {(task, one.host): one for task, one in self.instances.items()}
         for (_, container), one in self._homes.items():
-            one.life = 1_000 * container  # lives of a task are never the same in two containers
+            one.life = 1_000 * container  # lives of a task differ between containers
 
     def update(self, packing: PackingPlan) -> None:
-        """What the command line does."""
+        """Start an update, as the command line does."""
         store = MemoryStore(self.tree)
         store.open()
         name = self.topology.name
@@ -69,16 +69,16 @@ class UpdatedCluster(Cluster):
             one.start()
 
     def replaced(self, process: SimProcess) -> bool:
-        """A task that has moved, or has moved back meanwhile."""
+        """Return True if the task has moved, or has moved back meanwhile."""
         return isinstance(process, SimInstance)
 
     def restart_after_leave(self, process: SimProcess) -> float | None:
-        """At once where it is wanted again."""
+        """Return a restart at once if the task is wanted in this container again."""
         wanted = isinstance(process, SimInstance) and self.instances[process.task] is process
         return self.world.between(10, 300) if wanted else None
 
     def unsettled(self) -> list[str]:
-        """And whether the update has come to its end."""
+        """Return what has not come to rest yet, including the update."""
         found = super().unsettled()
         leader = next((master for master in self.masters if master.leading), None)
         plan = leader.core.plan if leader is not None else None
@@ -89,7 +89,7 @@ class UpdatedCluster(Cluster):
         return found
 
     def plan_stored(self, plan: PhysicalPlan) -> None:
-        """How far it is, and what it says of the one before."""
+        """Record the phase of a stored plan and its report about the previous one."""
         self.steps.append(plan.standstill)
         if plan.undrained and plan.undrained not in self.undrained:
             self.undrained.append(plan.undrained)
@@ -97,7 +97,7 @@ class UpdatedCluster(Cluster):
 
 
 def moved(packing: PackingPlan, world: Simulation) -> PackingPlan:
-    """Some tasks go to other containers; none is left empty."""
+    """Return a plan with some tasks in other containers; no container is left empty."""
     rng = world.rng
     homes = {i.task: c.container for c in packing.containers for i in c.instances}
     instances = {i.task: i for i in packing.instances()}
@@ -113,7 +113,7 @@ def moved(packing: PackingPlan, world: Simulation) -> PackingPlan:
 
 
 def make(seed: int, listener: Callable[[str], None] | None = None) -> UpdatedCluster:
-    """The cluster of a seed, with its updates and faults under way."""
+    """Return the cluster of a seed, with its updates and faults scheduled."""
     world = Simulation(seed, listener)
     rng = world.rng
     program = random_program(rng, rng.choice((2, 2, 3)))
@@ -125,7 +125,7 @@ def make(seed: int, listener: Callable[[str], None] | None = None) -> UpdatedClu
         "topology.update.drain.secs": rng.choice((0.3, 1.0)) if stubborn else 25.0,
     }
     program.topology = replace(program.topology, config=config)
-    for name, habits in program.habits.items():  # who raises is restarted, which is a fault
+    for name, habits in program.habits.items():  # an exception restarts the instance, which is a fault
         program.habits[name] = replace(habits, boom=0.0)
     cluster = UpdatedCluster(world, program, masters=rng.choice((1, 2)))
     cluster.network.slowest_ms = rng.choice((3.0, 30.0, 200.0))
@@ -171,7 +171,7 @@ def run(seed: int, listener: Callable[[str], None] | None = None) -> UpdatedClus
 
 
 def nothing_was_lost(cluster: UpdatedCluster) -> None:
-    """No update has failed a root or lost a tuple. Raises Violation."""
+    """Check that no update has failed a root or lost a tuple. Raises Violation."""
     for root in cluster.oracle.roots.values():
         if root.settled.startswith("failed") and not any(f"({kind})" in root.settled for kind in BY_USER):
             raise Violation(f"root {root.uid} {root.settled}, and all that was on its way was waited for", root.story)

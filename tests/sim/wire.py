@@ -1,14 +1,14 @@
-"""The simulated network: connections of two streams (data, control), FIFO each way, with delays and faults.
+"""The simulated network: connections of two streams (data, control), FIFO in each direction, with delays and faults.
 
 A *channel* joins two *ends*; each end has an outgoing control pipe and an outgoing data pipe. A pipe keeps the order of
-what is sent and delays it at random. What is in a pipe when it is cut is lost, and counted in tuples, so that a law may
-compare the truth with what the cores have counted.
+messages and delays them at random. Messages in a pipe that is cut are lost and counted in tuples, so that an invariant
+can compare this number with the counts of the cores.
 
-Knobs: ``Channel.cut`` breaks a connection (each side learns of it at a time of its own), ``End.die`` is the death of a
+Knobs: ``Channel.cut`` breaks a connection (each side learns of it at its own time), ``End.die`` is the death of a
 process (what it had written may still arrive), ``Network.block`` stops one direction between two hosts (a partition; a
 connection that is stuck for ``KEEPALIVE_MS`` ends), ``Pipe.tamper`` loses or repeats one packet, which gRPC never does
-and sequence numbers must notice, or garbles one message where the network carries bytes (``encoding.py``): the end that
-takes it closes the connection, as production does, and nothing of the message is applied.
+and sequence numbers must detect, or garbles one message where the network carries bytes (``encoding.py``): the
+receiving end closes the connection, as in production, and applies nothing of the message.
 """
 
 from __future__ import annotations
@@ -23,45 +23,45 @@ from .encoding import PACKETS, Code, Conversation, Encoded, Garbled
 from .simulation import SimProcess, Simulation
 
 KEEPALIVE_MS = 4000.0
-DATA_OPEN = "data stream opened"  # the first thing on a data pipe: the call itself
+DATA_OPEN = "data stream opened"  # the first item on a data pipe: the call itself
 
 
 class _End:
-    """The mark behind the last message of a stream that was ended in order."""
+    """Mark after the last message of a stream that was ended in order."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
 
 
 def tuples_in(item: Any) -> int:
-    """How many tuples a message carries."""
+    """Return how many tuples a message carries."""
     if isinstance(item, Encoded):
         return item.tuples
     return sum(frame.count for frame in item.frames) if isinstance(item, Packet) else 0
 
 
 class Network:
-    """Which directions between hosts are blocked, how slow everything is, and whether it carries bytes."""
+    """Network state: blocked directions between hosts, the delay factor, and whether it carries bytes."""
 
     def __init__(self, world: Simulation, slowest_ms: float = 3.0) -> None:
         self.world = world
         self.slowest_ms = slowest_ms
         self.channels: dict[Channel, None] = {}
-        self.encodes = False  # to be set before anybody connects
-        self.undecodable = 0  # messages that a decoder has refused
+        self.encodes = False  # to be set before any connection
+        self.undecodable = 0  # messages that a decoder has rejected
         self.lost_tuples = 0  # in pipes that were cut
         self._blocked: dict[tuple[int, int], float] = {}
 
     def block(self, source: int, target: int, until_ms: float) -> None:
-        """Nothing gets from one host to the other until then."""
+        """Block one direction between two hosts until then."""
         self._blocked[source, target] = until_ms
 
     def heal(self) -> None:
-        """No direction is blocked."""
+        """Unblock all directions."""
         self._blocked.clear()
 
     def blocked_until(self, source: int, target: int) -> float:
-        """0 if it is not."""
+        """Return the end of the block, or 0 if there is none."""
         return self._blocked.get((source, target), 0.0)
 
     def connect(
@@ -76,7 +76,7 @@ class Network:
 
 
 class Pipe:
-    """One direction of one stream. ``code``: how its messages are encoded, where they are."""
+    """One direction of one stream. ``code``: the encoding of its messages, if they are encoded."""
 
     def __init__(self, network: Network, source: End, target: End, is_data: bool, code: Code) -> None:
         self.sent = 0  # tuples
@@ -91,15 +91,17 @@ class Pipe:
         self._last_ms = 0.0
         self._cut = False
         self._tamper = ""
-        self.swallowed = False  # a packet has been dropped, and no later one has told the far end
+        self.swallowed = False  # a packet has been dropped, and no later one has revealed it
 
     def tamper(self, how: str) -> None:
-        """``drop`` or ``repeat`` the next packet, or ``garble`` the next message where messages are encoded; an empty
-        string takes it back."""
+        """Drop or repeat the next packet (``drop``, ``repeat``), or ``garble`` the next encoded message.
+
+        An empty string cancels it.
+        """
         self._tamper = how
 
     def send(self, item: Any, done: Callable[[], None] | None = None) -> None:
-        """Send; ``done`` is called when the far end has taken it."""
+        """Send an item; ``done`` is called when the far end has received it."""
         tuples = tuples_in(item)
         self.sent += tuples
         if self._cut:
@@ -123,16 +125,16 @@ class Pipe:
 
     @property
     def waiting(self) -> int:
-        """How many messages are under way."""
+        """Return how many messages are in flight."""
         return len(self._items)
 
     @property
     def is_cut(self) -> bool:
-        """True once nothing more arrives."""
+        """Return True once nothing more arrives."""
         return self._cut
 
     def cut(self) -> None:
-        """Nothing more arrives."""
+        """Drop all messages; nothing more arrives."""
         if not self._cut:
             self._cut = True
             self._network.lost_tuples += sum(tuples_in(item) for item, _ in self._items)
@@ -199,7 +201,7 @@ class End:
         process.ends[self] = None
 
     def close(self, reason: str) -> None:
-        """End both streams in order: what was sent on control arrives, data in flight is lost."""
+        """End both streams in order: control messages arrive, data in flight is lost."""
         if self.closed:
             return
         self.control.send(_End(reason))
@@ -207,13 +209,13 @@ class End:
         self.on_gone(reason)
 
     def gone(self, reason: str) -> None:
-        """The connection is over, as this side learns now."""
+        """Learn that the connection is over."""
         if not self.closed:
             self._shut()
             self.on_gone(reason)
 
     def die(self) -> None:
-        """The process is dead. What it had written arrives, or it does not."""
+        """End with the process. What it had written arrives, or it does not."""
         self.closed = True
         drains = self.channel.network.world.chance(0.5)
         for pipe in (self.control, self.data):
@@ -229,7 +231,7 @@ class End:
 
     @property
     def far(self) -> End:
-        """The other side."""
+        """Return the other side."""
         first, second = self.channel.ends
         return second if self is first else first
 
@@ -247,7 +249,7 @@ class End:
 
 
 class Channel:
-    """A connection between two processes."""
+    """Connection between two processes."""
 
     def __init__(self, network: Network, client: SimProcess, server: SimProcess, conversation: Conversation) -> None:
         self.network = network
@@ -257,7 +259,7 @@ class Channel:
             end.data = Pipe(network, end, end.far, is_data=True, code=PACKETS)
 
     def cut(self, reason: str) -> None:
-        """Break: what is under way is lost; each side learns of it later."""
+        """Break the channel: messages in flight are lost; each side learns of it later."""
         for end in self.ends:
             end.control.cut()
             end.data.cut()
@@ -265,7 +267,7 @@ class Channel:
             self.tell(end, reason)
 
     def tell(self, end: End, reason: str) -> None:
-        """This end learns after a while that the connection is over."""
+        """Notify this end after a while that the connection is over."""
         world = self.network.world
         slow = 50.0 if world.chance(0.9) else 1500.0
         if not end.closed and end.process.alive:
@@ -273,15 +275,15 @@ class Channel:
 
     @property
     def half_open(self) -> bool:
-        """True while it is broken and one side does not know yet."""
+        """Return True while it is broken and one side does not know yet."""
         return any(end.control.is_cut or end.data.is_cut for end in self.ends)
 
     @property
     def data_busy(self) -> bool:
-        """True while packets are under way."""
+        """Return True while packets are in flight."""
         return any(end.data.waiting for end in self.ends)
 
     def over(self) -> None:
-        """Forget the channel once both sides are done with it."""
+        """Drop the channel once both sides are done with it."""
         if all(end.closed for end in self.ends):
             self.network.channels.pop(self, None)

@@ -1,4 +1,4 @@
-"""One Slurm for the run."""
+"""Fixture of one Slurm cluster for the run."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from tests.support.servers.slurm import SlurmServers, slurm_servers
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[SlurmServers]:
-    """A test that kills one of its daemons starts it again."""
+    """Yield the cluster; a test that kills a daemon restarts it."""
     with slurm_servers() as made:
         yield made

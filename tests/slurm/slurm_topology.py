@@ -1,5 +1,4 @@
-"""A topology in a Slurm allocation, as ``fault_cluster`` has it on the local cluster: the same word count, the same
-account at the end, and nothing of it left after a kill."""
+"""Topology in a Slurm allocation: the word count of ``fault_cluster`` with the same checks as on the local cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ MOST_CONTAINERS = 8
 
 
 class SlurmTopology(FaultCluster):
-    """Two containers, and container 0: three slots, which take both nodes."""
+    """Topology of two containers and container 0: three slots, which use both nodes."""
 
     cluster = "slurm"
 
@@ -29,7 +28,7 @@ class SlurmTopology(FaultCluster):
         config = {
             "topology.reliability.mode": "ATLEAST_ONCE",
             "topology.max.spout.pending": 200,  # two cores carry two nodes
-            "topology.component.cpumap": dict.fromkeys(tasks, 0.3),  # a slot has room for a task more
+            "topology.component.cpumap": dict.fromkeys(tasks, 0.3),  # a slot has room for another task
             "topology.component.rammap": dict.fromkeys(tasks, 128 * MiB),
         }
         super().__init__(containers, config, settings)
@@ -43,40 +42,40 @@ class SlurmTopology(FaultCluster):
         self._id = self.launch.topology_id
 
     def submit_at_once(self, *more: str) -> None:
-        """Submit, and do not wait until it runs."""
+        """Submit without waiting until it runs."""
         self.heron(*self.submit_arguments(*more, "--no-wait"))
         self._id = self.launch.topology_id
 
     def hosts(self) -> dict[int, str]:
-        """Container to the address that it publishes."""
+        """Return the published address by container."""
         return {row["id"]: row["host"] for row in self.status()["containers"]}
 
     def pids(self, *names: str) -> dict[str, int]:
-        """Process ids of these, or of all."""
+        """Return the process ids of these processes, or of all."""
         return {name: row["pid"] for name, row in self.processes().items() if not names or name in names}
 
     def jobs(self) -> list[str]:
-        """Ids of its jobs that are in the queue."""
+        """Return the ids of its queued jobs."""
         return self.servers.run("squeue", "-h", "-o", "%A", f"--name={job_name(self.launch)}").split()
 
     def step(self, number: int) -> str:
-        """The id of the step that runs this container."""
+        """Return the id of the step that runs this container."""
         mine = set(self.jobs())
         steps = self.servers.steps(f"heron_container-{number}")
         (found,) = [step for step in steps if step.split(".")[0] in mine]
         return found
 
     def runtime_folders(self) -> list[Path]:
-        """What its processes have on the nodes, which are all this machine."""
+        """Return the folders of its processes on the nodes, which are all this machine."""
         folders = (runtime_dir(f"{self._id}/{number}") for number in range(MOST_CONTAINERS))
         return [path for path in folders if path.exists()]
 
     def nothing_runs(self) -> bool:
-        """No process of it, and nothing of it on the nodes."""
+        """Return True if none of its processes runs and its folders are removed."""
         return not self.titled() and not self.runtime_folders()
 
     def kill(self) -> None:
-        """``heron kill``, and nothing is left."""
+        """Run ``heron kill``, and check that nothing is left."""
         self.heron("kill", self.cluster, self.name)
         assert self.titled() == []
         assert self.runtime_folders() == []
@@ -88,7 +87,7 @@ class SlurmTopology(FaultCluster):
 
 @contextlib.contextmanager
 def slurm_topology(servers: SlurmServers, **arguments: Any) -> Iterator[SlurmTopology]:
-    """One that a test submits, and kills in the end."""
+    """Yield a topology that a test submits; kill it at the end."""
     topology = SlurmTopology(servers, **arguments)
     try:
         yield topology

@@ -1,4 +1,4 @@
-"""``heron doctor slurm`` on a real Slurm: as it should be, with a node down, without its controller."""
+"""``heron doctor slurm`` on a real Slurm: in order, with a node down, without its controller."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.servers.slurm import NODES, SlurmServers
 
 
 def doctor(servers: SlurmServers, home: Path, code: int) -> Mapping[str, tuple[str, str]]:
-    """Check to verdict, and what was found with its cure."""
+    """Return by check its verdict and its findings with the remedy."""
     done = subprocess.run(
         [sys.executable, "-m", "heron_cli", "doctor", "slurm", "-o", "json"],
         env={**servers.environment, "HERONRY_HOME": str(home)}, capture_output=True, text=True, timeout=120,
@@ -26,7 +26,7 @@ def all_idle(servers: SlurmServers) -> bool:
     return servers.states() == dict.fromkeys(NODES, "idle")
 
 
-def test_the_doctor_sees_nodes_queue_and_controller(servers: SlurmServers, tmp_path: Path) -> None:
+def test_doctor_reports_nodes_queue_and_controller(servers: SlurmServers, tmp_path: Path) -> None:
     found = doctor(servers, tmp_path, 0)
     assert {verdict for verdict, _ in found.values()} == {"good"}, found
     assert found["nodes"][1].startswith("2 of 2 idle")

@@ -1,4 +1,4 @@
-"""The job in the queue: refused, lost, cancelled, and killed while the controller is away."""
+"""The job in the queue: rejected, lost, cancelled, and killed while the controller is down."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.waiting import wait_until
 
 
 def refused(topology: SlurmTopology, *more: str) -> str:
-    """What a submit that fails says; nothing of it may be left."""
+    """Return the error of a submit that fails; nothing of it may be left."""
     with pytest.raises(AssertionError) as error:
         topology.heron(*topology.submit_arguments(*more))
     assert [path for path in topology.home.glob("topologies/**/*") if path.is_file()] == []
@@ -20,7 +20,7 @@ def refused(topology: SlurmTopology, *more: str) -> str:
     return str(error.value)
 
 
-def test_what_slurm_refuses_is_told_in_its_own_words(servers: SlurmServers) -> None:
+def test_rejection_by_slurm_shows_its_own_message(servers: SlurmServers) -> None:
     with slurm_topology(servers, containers=1) as topology:
         said = refused(topology, "--config-property", "heron.slurm.account=a", "--config-property",
                        "heron.slurm.constraint=gpu")  # fmt: skip
@@ -31,7 +31,7 @@ def test_what_slurm_refuses_is_told_in_its_own_words(servers: SlurmServers) -> N
         assert servers.jobs() == []
 
 
-def test_a_controller_that_dies_within_a_second_of_a_submit(servers: SlurmServers) -> None:
+def test_submit_survives_a_controller_that_dies_within_a_second(servers: SlurmServers) -> None:
     with slurm_topology(servers, containers=1) as topology:
         submitting = threading.Thread(target=topology.submit)
         submitting.start()
@@ -46,7 +46,7 @@ def test_a_controller_that_dies_within_a_second_of_a_submit(servers: SlurmServer
         assert servers.jobs() == []
 
 
-def test_a_job_that_somebody_cancels_leaves_nothing_but_logs(servers: SlurmServers) -> None:
+def test_cancelled_job_leaves_only_logs(servers: SlurmServers) -> None:
     with slurm_topology(servers, containers=1) as topology:
         topology.submit()
         topology.wait_for_more()
@@ -63,7 +63,7 @@ def test_a_job_that_somebody_cancels_leaves_nothing_but_logs(servers: SlurmServe
         topology.kill()
 
 
-def test_a_kill_without_a_controller_is_finished_by_the_next(servers: SlurmServers) -> None:
+def test_kill_without_a_controller_is_completed_by_the_next_kill(servers: SlurmServers) -> None:
     with slurm_topology(servers, containers=1) as topology:
         topology.submit()
         servers.kill_controller()

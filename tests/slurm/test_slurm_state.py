@@ -1,4 +1,4 @@
-"""A topology in an allocation begins with a checkpoint of another one: each number counts once."""
+"""A topology in an allocation starts from another one's checkpoint: each number counts once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COMMAND_SECONDS = 300.0
 
 
 class Ground:
-    """A home of its own, and the folders to which topologies write."""
+    """Separate home, and the folders to which topologies write."""
 
     def __init__(self, servers: SlurmServers) -> None:
         self.servers = servers
@@ -38,7 +38,7 @@ class Ground:
         self.submitted: list[str] = []
 
     def heron(self, *arguments: str, code: int = 0) -> str:
-        """One command."""
+        """Run a command."""
         done = subprocess.run(
             [sys.executable, "-m", "heron_cli", *arguments],
             cwd=ROOT, env=self._environment, capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS,
@@ -47,7 +47,7 @@ class Ground:
         return done.stdout
 
     def submit(self, name: str, per_second: int, *options: str) -> None:
-        """Numbers, counted exactly once, into a folder of the topology's own name."""
+        """Submit a topology that counts numbers exactly once, into a folder of its own name."""
         tasks = ("numbers", "counts", "files")
         config = {
             "topology.component.cpumap": dict.fromkeys(tasks, 0.2),
@@ -59,13 +59,13 @@ class Ground:
                    "--", json.dumps(given))  # fmt: skip
 
     def counts(self, name: str) -> Counter[tuple[int, int]]:
-        """What is committed."""
+        """Return the committed counts."""
         files = (self.folder / name).glob("[!.]*.jsonl")
         rows = (json.loads(line) for file in files for line in file.read_text().splitlines())
         return Counter((row["key"], row["count"]) for row in rows)
 
     def kill(self, name: str) -> None:
-        """And nothing is left of it."""
+        """Kill the topology, and check that nothing is left."""
         self.heron("kill", "slurm", name)
         self.submitted.remove(name)
         wait_until(lambda: not self.servers.jobs(), "its allocation has ended")
@@ -85,7 +85,7 @@ def ground(servers: SlurmServers) -> Iterator[Ground]:
         shutil.rmtree(made.folder, ignore_errors=True)
 
 
-def test_a_topology_goes_on_from_a_checkpoint_of_another_one(ground: Ground) -> None:
+def test_topology_continues_from_a_checkpoint_of_another_one(ground: Ground) -> None:
     ground.submit("Adopted", 10)
     wait_until(lambda: ground.counts("Adopted"), "something is committed")
     ground.heron("deactivate", "slurm", "Adopted")

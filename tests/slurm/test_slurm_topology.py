@@ -1,4 +1,4 @@
-"""A topology in an allocation of two nodes, through the front door: it flows, dies in parts, grows, and goes."""
+"""A topology in an allocation of two nodes, through the command: data flow, partial failures, updates and kill."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture(scope="module")
 def topology(servers: SlurmServers) -> Iterator[SlurmTopology]:
-    """One for the whole file; the last test kills it."""
+    """Yield a topology for the whole file; the last test kills it."""
     with slurm_topology(servers) as made:
         made.submit()
         yield made
@@ -30,7 +30,7 @@ def test_data_flows_between_the_nodes(topology: SlurmTopology) -> None:
     assert steps == set(NODES)
 
 
-def test_a_step_that_is_killed_comes_back_alone(topology: SlurmTopology) -> None:
+def test_killed_step_alone_is_restarted(topology: SlurmTopology) -> None:
     others = topology.pids("heron_container-0", "heron_container-2")
     victim = topology.pids("heron_container-1")
     topology.servers.run("scancel", "--signal=KILL", topology.step(1))
@@ -40,7 +40,7 @@ def test_a_step_that_is_killed_comes_back_alone(topology: SlurmTopology) -> None
     topology.wait_for_more()
 
 
-def test_a_scheduler_that_is_killed_finds_its_steps(topology: SlurmTopology) -> None:
+def test_killed_scheduler_is_restarted_and_adopts_its_steps(topology: SlurmTopology) -> None:
     before = topology.pids()
     topology.kill_9(before["heron_scheduler"])
     now = wait_until(
@@ -52,14 +52,14 @@ def test_a_scheduler_that_is_killed_finds_its_steps(topology: SlurmTopology) -> 
     topology.wait_for_more()
 
 
-def test_a_container_is_restarted_as_asked(topology: SlurmTopology) -> None:
+def test_restart_restarts_one_container(topology: SlurmTopology) -> None:
     victim = topology.pids("heron_container-2", "stream_manager-2")
     topology.heron("restart", "slurm", topology.name, "2")
     wait_until(lambda: topology.running(victim), "container 2 is another one")
     assert "killing what is left" not in topology.log("heron_scheduler").split("restarting container 2")[1]
 
 
-def test_an_update_stays_within_the_allocation(topology: SlurmTopology) -> None:
+def test_update_stays_within_the_allocation(topology: SlurmTopology) -> None:
     topology.heron("update", "slurm", topology.name, "--component-parallelism", "words:2")
     assert sum(row["component"] == "words" for row in topology.processes().values()) == 2
     topology.wait_for_more()
@@ -70,7 +70,7 @@ def test_an_update_stays_within_the_allocation(topology: SlurmTopology) -> None:
     assert topology.running(), "what was refused changes nothing"
 
 
-def test_what_does_not_fit_waits_with_slurms_own_reason(topology: SlurmTopology, servers: SlurmServers) -> None:
+def test_oversized_job_waits_with_the_reason_of_slurm(topology: SlurmTopology, servers: SlurmServers) -> None:
     with slurm_topology(servers, containers=1) as other:
         other.submit_at_once()
         status = wait_until(lambda: other.status() if other.status()["state"] == "waiting" else None, "it waits")
@@ -80,7 +80,7 @@ def test_what_does_not_fit_waits_with_slurms_own_reason(topology: SlurmTopology,
         other.kill()
 
 
-def test_a_node_is_lost_and_the_job_runs_again(topology: SlurmTopology, servers: SlurmServers) -> None:
+def test_job_runs_again_after_the_loss_of_a_node(topology: SlurmTopology, servers: SlurmServers) -> None:
     before = topology.pids()
     servers.kill_node("n2")
     servers.wait_for("n2 is down", lambda: servers.states()["n2"].startswith("down"))
@@ -94,7 +94,7 @@ def test_a_node_is_lost_and_the_job_runs_again(topology: SlurmTopology, servers:
     topology.wait_for_more()
 
 
-def test_every_word_has_arrived_and_nothing_is_left(topology: SlurmTopology, servers: SlurmServers) -> None:
+def test_every_word_is_present_and_nothing_is_left_at_the_end(topology: SlurmTopology, servers: SlurmServers) -> None:
     topology.finish()
     account = Text(TEXT).account(topology.output)
     print(account)

@@ -1,4 +1,4 @@
-"""Real Spark for the tests: one session for the whole process, and a standalone master and worker where asked for."""
+"""Fixtures of a Spark session for the whole process, and of a standalone master and worker on demand."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from tests.support.servers.kafka import KafkaMock
     from tests.support.servers.nats import NatsServer
 
-#: For the JVMs of all tests, and of what they start: these live for seconds, in which thorough compiling never pays.
+#: JVM options of all tests and their child processes: they live for seconds, in which optimised compilation never pays.
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 os.environ[OPTIONS] = BRIEF
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One session on two cores for every test that runs in this process."""
+    """Yield one session on two cores for every test of this process."""
     with own_session(SessionOptions("heronry-tests", "local[2]", {"spark.log.level": "FATAL"})) as found:
         yield found
 
 
 @pytest.fixture(scope="session")
 def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    """The cluster ``spark://…``."""
+    """Yield a cluster ``spark://…``."""
     cluster = Standalone(tmp_path_factory.mktemp("standalone"))
     try:
         cluster.start()
@@ -45,8 +45,8 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]
 
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[KafkaMock]:
-    """Their topic ``words`` is empty."""
-    from tests.support.servers.kafka import kafka_mock  # here: who tests no server needs none of the clients
+    """Yield a Kafka mock whose topic ``words`` is empty."""
+    from tests.support.servers.kafka import kafka_mock  # imported here: other tests need no Kafka client
 
     with kafka_mock() as made:
         made.make("words")
@@ -55,7 +55,7 @@ def brokers() -> Iterator[KafkaMock]:
 
 @pytest.fixture(scope="module")
 def jetstream() -> Iterator[NatsServer]:
-    """Its stream ``words`` is empty."""
+    """Yield a NATS server whose stream ``words`` is empty."""
     from tests.support.server_process import running_server
     from tests.support.servers.nats import NatsServer
 

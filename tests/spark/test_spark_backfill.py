@@ -1,5 +1,4 @@
-"""A part of a view computed anew gives what a whole batch gives, if nothing has changed outside of it; and what would
-not is refused."""
+"""Backfill of a part of a view: the result equals a whole batch, and unsafe backfills are rejected."""
 
 from __future__ import annotations
 
@@ -27,14 +26,14 @@ BUCKET, SECOND = 10, 1000
 
 
 class World:
-    """Records in files by day, a program with two views of them."""
+    """Files of records by day, and a program with two views of them."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark, self.folder, self.rng = spark, folder, random.Random(3)
         (folder / "in").mkdir()
 
     def arrive(self, first: int, last: int, number: int = 40) -> None:
-        """Records with event times in [first, last) seconds."""
+        """Write records with event times in [first, last) seconds."""
         records = [
             {"at": self.rng.randrange(first, last), "key": self.rng.choice("abcd"), "n": self.rng.randrange(100)}
             for _ in range(number)
@@ -54,7 +53,7 @@ class World:
         return builder.build()
 
     def batch(self, place: str, to: int, from_: int | str | None = None, program: Program | None = None) -> str:
-        """Times in seconds."""
+        """Run a batch; times are in seconds."""
         last = from_ == "last"
         request = Request(
             Path("p.py"), views=True, from_ms=from_ * SECOND if isinstance(from_, int) else None,
@@ -64,12 +63,12 @@ class World:
         return compute_result(self.spark, found, io.StringIO())
 
     def rows(self, place: str) -> dict[str, Any]:
-        """Every bucket of both views, and their T."""
+        """Return every bucket of both views, and their T."""
         found = {name: open_view(self.folder / place / name) for name in ("means", "tops")}
         return {name: (each.to_ms, {(b.key, b.start): b.value for b in each.buckets()}) for name, each in found.items()}
 
     def truth(self, to: int) -> dict[str, Any]:
-        """The same, of all records that are there."""
+        """Return the same, computed from all records."""
         records = [
             json.loads(line) for file in (self.folder / "in").iterdir() for line in file.read_text().splitlines()
         ]
@@ -99,7 +98,7 @@ def world(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return World(spark, tmp_path)
 
 
-def test_what_came_since_and_days_that_were_mended_are_as_in_a_whole_batch(world: World) -> None:
+def test_backfill_of_new_and_corrected_days_equals_a_whole_batch(world: World) -> None:
     world.arrive(0, 100)
     world.batch("parts", 100)
     world.arrive(100, 200)
@@ -109,13 +108,13 @@ def test_what_came_since_and_days_that_were_mended_are_as_in_a_whole_batch(world
         in said
     )
     assert world.rows("parts") == world.truth(195)
-    world.arrive(40, 60)  # what was missing
+    world.arrive(40, 60)  # the missing records
     world.batch("parts", 60, from_=40)
     assert world.rows("parts") == world.truth(195), "T is what it was"
     manifest = open_view(world.folder / "parts" / "means").batch
     assert manifest is not None
     assert manifest.manifest["backfill"] == {"version": 2, "from_ms": 40_000, "to_ms": 60_000}
-    world.batch("parts", 215, from_="last")  # the buckets that T had cut are made whole, too
+    world.batch("parts", 215, from_="last")  # also completes the buckets that T had cut
     assert world.rows("parts") == world.truth(215)
 
 
@@ -134,7 +133,7 @@ REFUSED: list[tuple[int, int, dict[str, Any], str]] = [
 ]
 
 
-def test_what_would_not_be_as_a_whole_batch_is_refused(world: World) -> None:
+def test_backfill_that_would_differ_from_a_whole_batch_is_rejected(world: World) -> None:
     world.arrive(0, 100)
     with pytest.raises(UsageError, match="has no earlier batch"):
         world.batch("parts", 100, from_=40)

@@ -1,4 +1,4 @@
-"""The archive of Spark's classes is mapped by each JVM of ours, and what the user gives to the JVM is kept."""
+"""The class-data archive of Spark: each JVM maps it, and JVM options of the user are kept."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from data_pipeline.shell import class_archive
 from data_pipeline.shell.class_archive import OPTIONS, archive, mapped
 
 
-def test_the_jvm_of_a_session_maps_it(spark: SparkSession) -> None:
+def test_jvm_of_a_session_maps_the_archive(spark: SparkSession) -> None:
     gateway: Any = spark.sparkContext._gateway
     assert archive().is_file(), "deploy/spark-setup writes it"
     assert str(archive()) in Path(f"/proc/{gateway.proc.pid}/maps").read_text()
     assert archive().name not in os.environ[OPTIONS], "only while the JVM is started"
 
 
-def test_a_folder_of_jars_that_has_changed_has_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_folder_of_jars_has_another_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "jars").mkdir()
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     first = archive()
@@ -30,7 +30,7 @@ def test_a_folder_of_jars_that_has_changed_has_another(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("before", [None, "-Dx=y"])
-def test_options_of_the_user_come_last_and_stay(
+def test_user_options_come_last_and_are_restored(
     before: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "a.jsa"
@@ -48,7 +48,7 @@ def test_options_of_the_user_come_last_and_stay(
     assert os.environ.get(OPTIONS) == before
 
 
-def test_a_path_that_spark_would_split_is_not_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_path_with_a_space_is_not_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "with space.jsa"
     file.touch()
     monkeypatch.setattr(class_archive, "archive", lambda: file)

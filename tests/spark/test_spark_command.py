@@ -1,4 +1,4 @@
-"""``heron submit spark`` as a user meets it: results, refusals, a record that fails, a command that is killed."""
+"""``heron submit spark`` from the command line: results, rejections, failing records, a killed command."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_word_count_of_a_real_text(tmp_path: Path) -> None:
     assert b"--replace" in again.stderr
 
 
-def test_a_record_that_fails_is_named_and_nothing_is_written(tmp_path: Path) -> None:
+def test_failing_record_is_named_and_nothing_is_written(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "good.json").write_text('{"a": 1, "b": 2}\n' * 50)
@@ -176,9 +176,9 @@ def refusals(tmp_path: Path) -> dict[str, tuple[tuple[str, ...], int, str]]:
     }
 
 
-def test_what_cannot_run_is_refused_before_spark_is_started(tmp_path: Path) -> None:
+def test_invalid_programs_are_rejected_before_spark_starts(tmp_path: Path) -> None:
     cases = refusals(tmp_path)
-    with ThreadPoolExecutor(3) as pool:  # each is a process of its own
+    with ThreadPoolExecutor(3) as pool:  # each is a separate process
         run = functools.partial(run_heron, tmp_path / "home", "submit", "spark")
         ended = list(pool.map(lambda case: run(*case[0]), cases.values()))
     for (what, (_, code, part)), done in zip(cases.items(), ended, strict=True):
@@ -190,7 +190,7 @@ def test_what_cannot_run_is_refused_before_spark_is_started(tmp_path: Path) -> N
     assert other.returncode == 2
 
 
-def test_an_input_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_input_is_reported(tmp_path: Path) -> None:
     file = write(tmp_path, "word_program", WORDS, text=str(TEXT))
     done = run_heron(
         tmp_path / "home", "submit", "spark", str(file), "words", "--input-path", f"source={tmp_path / 'no' / 'where'}",
@@ -200,7 +200,7 @@ def test_an_input_that_is_not_there(tmp_path: Path) -> None:
     assert b"nothing to read" in done.stderr
 
 
-def test_a_killed_command_leaves_no_process_and_no_half_result(tmp_path: Path) -> None:
+def test_killed_command_leaves_no_process_and_no_partial_result(tmp_path: Path) -> None:
     file = write(tmp_path, "slow_program", SLOW, seconds=5)
     out = tmp_path / "out"
     command = [

@@ -1,4 +1,4 @@
-"""The programs of ``docs/how-to/cookbook.md`` on real Spark: all in one job, but the one that puts records aside."""
+"""Programs of ``docs/how-to/cookbook.md`` on Spark: all in one job, except the one with dead letters."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ ASIDE = "readings"
 
 
 def in_memory(program: Program) -> Program:
-    """The program with sinks that give records back."""
+    """Return the program with sinks that return records."""
     steps = (replace(step, sink=collect()) if isinstance(step, SinkStep) else step for step in program.steps)
     return replace(program, steps=tuple(steps))
 
 
-def test_each_recipe_gives_in_a_batch_what_the_reference_gives(
+def test_each_recipe_gives_the_same_in_a_batch_as_by_the_reference(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = [recipe for recipe in recipes(PAGE.read_text()) if recipe.name != ASIDE]
@@ -44,7 +44,7 @@ def test_each_recipe_gives_in_a_batch_what_the_reference_gives(
             assert difference(found[step], records) == "", (recipe.name, step)
 
 
-def test_what_does_not_fit_is_put_aside_and_all_else_counts(
+def test_invalid_records_become_dead_letters_and_others_count(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (recipe,) = [recipe for recipe in recipes(PAGE.read_text()) if recipe.name == ASIDE]

@@ -1,4 +1,4 @@
-"""Records that fail, put aside by a job: the lines that the reference tells, and everything else is there."""
+"""Dead letters of a Spark job equal those of the reference, and all other records are in the result."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ def submitted(tmp_path: Path, **config: Any) -> tuple[int, str, Path]:
     return done.returncode, (done.stdout + done.stderr).decode(), out
 
 
-def test_a_job_puts_aside_what_the_reference_does(tmp_path: Path) -> None:
+def test_job_writes_the_same_dead_letters_as_the_reference(tmp_path: Path) -> None:
     code, said, out = submitted(tmp_path)
     assert code == 0, said
     space: dict[str, Any] = {}
-    exec(DIRTY.format(folder=str(tmp_path), config={}), space)  # the same program, here
+    exec(DIRTY.format(folder=str(tmp_path), config={}), space)  # the same program, in this process
     expected: list[dict[str, Any]] = []
     results = run(space["dirty"].build(), failed=expected)
     letters = [json.loads(line) for line in (out / "_failed.jsonl").read_text().splitlines()]
@@ -90,7 +90,7 @@ def test_a_job_puts_aside_what_the_reference_does(tmp_path: Path) -> None:
         assert plain(read(out / sink)) == plain(records), sink
 
 
-def test_more_than_the_bound_is_a_failure(tmp_path: Path) -> None:
+def test_more_dead_letters_than_the_limit_fail_the_job(tmp_path: Path) -> None:
     code, said, out = submitted(tmp_path, **{"user.streamlet.aside.most": 60})
     assert code == 1
     assert "more than 60 records fail; step '" in said

@@ -1,4 +1,4 @@
-"""The history of topologies rolled up on Spark: equal to the plain sum of all rows, however they came."""
+"""Roll-up of the history of topologies on Spark: totals equal the plain sum of all rows, in any order of arrival."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PLACES = ("local/me/default/words/words-1", "local/me/a b%20c/lines/lines-2")
 
 
 def generated(seed: int, count: int) -> list[MetricRow]:
-    """Rows of three kinds over two days."""
+    """Return rows of three kinds over two days."""
     chance = random.Random(seed)
     rows = []
     for _ in range(count):
@@ -59,7 +59,7 @@ def generated(seed: int, count: int) -> list[MetricRow]:
 
 
 def written(root: Path, place: str, rows: list[MetricRow], number: int) -> None:
-    """A file for each day of the rows."""
+    """Write a file for each day of the rows."""
     for date in {date_of(row.start_ms) for row in rows}:
         folder = root / place / METRICS / RAW / day_folder(date)
         folder.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ def copies(rows: list[MetricRow]) -> list[MetricRow]:
 
 
 def same(found: list[MetricRow], truth: list[MetricRow]) -> bool:
-    """Counters and bins to the last bit; the sum of a gauge is one of floats."""
+    """Compare counters and bins exactly, and sums of gauges as floats."""
     as_gauge = [dataclasses.replace(row, sum=pytest.approx(row.sum)) if row.kind == "gauge" else row for row in truth]
     return found == as_gauge
 
@@ -90,7 +90,7 @@ def ran(spark: SparkSession, root: Path) -> int:
     return history.roll_up(spark, root, work(history.found_days(root)), io.StringIO())
 
 
-def test_levels_are_the_sum_of_all_rows_however_and_whenever_they_came(spark: SparkSession, tmp_path: Path) -> None:
+def test_levels_are_the_sum_of_all_rows_in_any_order_of_arrival(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "his tory+%41"
     rows = {place: generated(number, 400) for number, place in enumerate(PLACES)}
     for place, every in rows.items():
@@ -105,7 +105,7 @@ def test_levels_are_the_sum_of_all_rows_however_and_whenever_they_came(spark: Sp
     written(root, late, rows[late][300:], 9)
     for file in files(root / late / METRICS / RAW, date_of(START)):
         if file.name == file_name(1, 1):
-            file.unlink()  # the metrics manager has no room for it any more
+            file.unlink()  # the metrics manager has removed it for lack of space
     assert ran(spark, root) == 8, "one topology has news"
     for level in ROLLED:
         assert same(read(root, late, level), roll_up(copies(rows[late]), level)), level
@@ -120,7 +120,7 @@ def test_levels_are_the_sum_of_all_rows_however_and_whenever_they_came(spark: Sp
     assert sum((p.sketch for p in points if p.sketch is not None), Sketch()) == merged
 
 
-def test_a_run_that_dies_between_levels_is_finished_by_the_next(
+def test_next_run_finishes_a_run_that_died_between_levels(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = generated(3, 60)
@@ -142,7 +142,7 @@ def test_a_run_that_dies_between_levels_is_finished_by_the_next(
         assert same(read(tmp_path, PLACES[0], level), roll_up(copies(rows), level)), level
 
 
-def test_what_is_too_old_goes_and_what_has_just_begun_stays(tmp_path: Path) -> None:
+def test_retention_removes_old_topologies_and_keeps_new_ones(tmp_path: Path) -> None:
     for place, start in ((PLACES[0], START), (PLACES[1], START + 100 * DAY_MS)):
         written(tmp_path, place, [MetricRow(start, 1, "word", "a", "m", "counter", 1.0, 1.0)], 1)
     (tmp_path / "local/me/default/new/new-1").mkdir(parents=True)
@@ -152,7 +152,7 @@ def test_what_is_too_old_goes_and_what_has_just_begun_stays(tmp_path: Path) -> N
     assert (tmp_path / "local/me/default/new/new-1").exists()
 
 
-def test_files_of_days_that_are_over_become_one_and_rows_stay(spark: SparkSession, tmp_path: Path) -> None:
+def test_compaction_joins_files_of_past_days_and_keeps_rows(spark: SparkSession, tmp_path: Path) -> None:
     place, rows = PLACES[1], generated(7, 300)
     for number in range(5):
         written(tmp_path, place, rows[number * 50 : number * 50 + 50], number + 1)
@@ -177,7 +177,7 @@ def test_files_of_days_that_are_over_become_one_and_rows_stay(spark: SparkSessio
     assert compaction.found(tmp_path, date_of(START + 2 * DAY_MS)) == []
 
 
-def test_a_file_that_goes_while_it_is_joined_leaves_all_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+def test_compaction_is_skipped_if_a_file_disappears(spark: SparkSession, tmp_path: Path) -> None:
     for number in (1, 2):
         written(tmp_path, PLACES[0], [MetricRow(START, 1, "word", "a", "m", "counter", 1.0, 1.0)], number)
     joins = compaction.found(tmp_path, date_of(START + DAY_MS))
@@ -187,7 +187,7 @@ def test_a_file_that_goes_while_it_is_joined_leaves_all_as_it_was(spark: SparkSe
     assert [file.name for file in files(raw, date_of(START))] == [file_name(1, 2)]
 
 
-def test_the_command_rolls_up_what_is_there(tmp_path: Path) -> None:
+def test_command_rolls_up_the_history(tmp_path: Path) -> None:
     root = tmp_path / "home" / "history"
     missing = run_heron(tmp_path / "home", "pipeline", "roll-up")
     assert (missing.returncode, b"heron.history.enabled=true" in missing.stderr) == (3, True)

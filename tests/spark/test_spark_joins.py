@@ -1,4 +1,4 @@
-"""Joins that SQL computes, on real Spark: what the reference gives over awkward keys, and every record looked at."""
+"""Joins computed by SQL on Spark: results equal the reference for unusual keys, and every record is validated."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ PAIRS = [(one, two) for one in NUMBERS for two in NUMBERS] + [(one, one) for one
 
 @dataclass(frozen=True)
 class Recipe:
-    """Sides as (key, time in seconds) lists, and a join of them. ``alone``: with itself, the right side is not read."""
+    """Sides as (key, time in seconds) lists, and their join. ``alone``: a self-join that ignores the right side."""
 
     kinds: tuple[str, str]
     sides: tuple[list[tuple[Any, int]], list[tuple[Any, int]]]
@@ -69,7 +69,7 @@ class Recipe:
     alone: bool
 
     def program(self, folder: Path, low: int, high: int) -> Program:
-        """Over files in two parts each, of records from ``low`` up to ``high`` seconds."""
+        """Return a program over two-part files with the records from ``low`` up to ``high`` seconds."""
         builder, streams = Builder("joins"), []
         for number, (kind, rows) in enumerate(zip(self.kinds, self.sides, strict=True)):
             place = folder / str(number)
@@ -106,7 +106,7 @@ def recipes(draw: Callable[[Any], Any]) -> Recipe:
 
 
 def every_key(one: str, two: str, how: str) -> Recipe:
-    """Each key twice in one window and once in the next one, on both sides."""
+    """Return a recipe with each key twice in one window and once in the next one, on both sides."""
     sides = [[(key, time) for key in [None, *KEYS[kind][1]] for time in (7, 8, 67)] for kind in (one, two)]
     return Recipe((one, two), (sides[0], sides[1]), how, tumbling(60), own=False, alone=False)
 
@@ -120,7 +120,7 @@ EVERY = [
 @FEW
 @example(drawn=EVERY, bounds=None)
 @given(drawn=st.lists(recipes(), min_size=5, max_size=5), bounds=st.sampled_from([None, (-20, 70)]))
-def test_joins_by_sql_give_what_the_reference_gives(
+def test_joins_by_sql_equal_the_reference(
     spark: SparkSession, drawn: list[Recipe], bounds: tuple[int, int] | None
 ) -> None:
     low, high = bounds or (-1000, 1000)
@@ -138,7 +138,7 @@ def test_joins_by_sql_give_what_the_reference_gives(
 
 
 def lines_of(spark: SparkSession, programs: list[Program], choice: Choice) -> dict[int, list[Any]]:
-    """What Spark writes of the pairs by itself, where it can; every join must be one of SQL's."""
+    """Return the pairs, written by Spark itself where it can; every join must be computed by SQL."""
     frames: list[DataFrame] = []
     for number, program in enumerate(programs):
         tables = Tables(spark)
@@ -168,10 +168,10 @@ class Click:
     ],
 )
 @pytest.mark.parametrize("side", [0, 1])
-def test_a_record_that_is_wrong_is_found_beside_an_empty_side(
+def test_invalid_record_is_reported_if_the_other_side_is_empty(
     spark: SparkSession, tmp_path: Path, wrong: dict[str, Any], told: str, side: int
 ) -> None:
-    """An inner join would need none of it."""
+    """An inner join alone would not read the record."""
     builder, streams = Builder("wrong"), []
     for number in (0, 1):
         rows = [{"k": b"a", "t": 1}, {**wrong, "k": wrong["k"].encode() if isinstance(wrong["k"], str) else wrong["k"]}]

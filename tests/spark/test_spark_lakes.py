@@ -1,7 +1,6 @@
-"""Tables of lakes on real Spark: read as the reference reads them, written once, with one commit behind the result's
-name, by whichever driver comes to it.
+"""Lake tables on Spark: read like the reference, and written once across driver deaths.
 
-A job costs a second and more, so one reads everything.
+Each result has one commit under its name. A job costs more than a second, so one job reads everything.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ COUNT = 40
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """Forty rows in partitions by word, two files each."""
+    """Return a table of forty rows in partitions by word, two files each."""
     path = tmp_path / "in"
     for first in range(0, COUNT, 20):
         write(path, [typed(n) for n in range(first, first + 20)], TYPES, partition_by=["word"])
     return path
 
 
-def test_spark_reads_what_the_reference_reads(spark: SparkSession, table: Path, tmp_path: Path) -> None:
+def test_spark_reads_the_same_records_as_the_reference(spark: SparkSession, table: Path, tmp_path: Path) -> None:
     iceberg_tables.make(tmp_path, TYPES, by=(("word", "identity"),))
     iceberg_tables.write(tmp_path, [typed(n) for n in range(COUNT)], TYPES)
     sources = [delta(table, TYPES.names), iceberg(iceberg_tables.catalog_in(tmp_path), "lake.t", TYPES.names)]
@@ -51,9 +50,9 @@ def test_spark_reads_what_the_reference_reads(spark: SparkSession, table: Path, 
 
 
 def into(source: Path, sink: ServerSink) -> Builder:
-    """All records of a table, into another."""
+    """Return a program that copies all records of a table into another."""
 
-    def words(record: dict[str, Any]) -> dict[str, Any]:  # inside, so that workers get the function itself
+    def words(record: dict[str, Any]) -> dict[str, Any]:  # nested, so that workers get the function by value
         return {"word": f"wörd {record['n'] % 7}", "n": record["n"]}
 
     builder = Builder("into")
@@ -68,17 +67,17 @@ def run(spark: SparkSession, builder: Builder, folder: Path, **more: Any) -> str
 
 
 class Died(BaseException):
-    """The driver is no more."""
+    """Death of the driver."""
 
 
 @pytest.mark.parametrize(
     ("form", "when"),
     [("delta", "before"), ("delta by word", "behind"), ("iceberg", "behind"), ("iceberg by bucket", "behind")],
 )
-def test_records_are_in_the_table_once_whenever_the_driver_dies(
+def test_records_are_in_the_table_once_after_a_driver_death(
     form: str, when: str, spark: SparkSession, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``when``: where its commit of the table is."""
+    """``when`` is the time of death relative to the commit of the table."""
     fields, there = ["word", "n"], [{"word": f"wörd {n % 7}", "n": n} for n in range(COUNT)]
     sink, made, rows = to_delta(tmp_path / "t", fields), DeltaTable, lambda: rows_of(tmp_path / "t")
     if form.startswith("delta"):
@@ -107,7 +106,7 @@ def test_records_are_in_the_table_once_whenever_the_driver_dies(
     assert list(staged.iterdir()) == []
 
 
-def test_what_does_not_fit_is_put_aside_and_a_missing_table_is_said_before_spark_works(
+def test_rejected_record_becomes_a_dead_letter_and_a_missing_table_fails_early(
     spark: SparkSession, table: Path, tmp_path: Path
 ) -> None:
     path = make(tmp_path / "t", WORDS)

@@ -1,4 +1,4 @@
-"""The law on real Spark: batch == reference == online, for random programs and for random typed files."""
+"""Equality of batch, reference and online results on Spark, for random programs and random typed files."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from heronry.streamlet import (
 from heronry.streamlet.program import KeyValue, Program
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import latest
-from tests.support.streamlets import random_programs  # where the law without Spark is
+from tests.support.streamlets import random_programs  # the test without Spark is there
 from tests.support.streamlets.comparison import difference
 from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
 from tests.support.streamlets.random_programs import RECIPES, Recipe
 from tests.support.streamlets.spark_engine import read_back, run_all
 
-# Its functions go to the workers as they are: nothing there could import them by name.
+# Its functions are pickled by value: workers could not import them by name.
 cloudpickle.register_pickle_by_value(random_programs)
 
 # A job takes seconds: few examples of many programs each, and no shrinking.
@@ -79,7 +79,7 @@ REDUCERS = st.tuples(
 @pytest.mark.core
 @FEW
 @given(recipes=st.lists(RECIPES, min_size=5, max_size=5), small=st.booleans(), seed=st.integers(0, 1000))
-def test_random_programs_give_the_same_on_spark_online_and_by_the_reference(
+def test_random_programs_give_equal_results_on_spark_online_and_by_the_reference(
     spark: SparkSession, recipes: list[Recipe], small: bool, seed: int
 ) -> None:
     programs = [recipe.build().build() for recipe in recipes]
@@ -92,7 +92,7 @@ def test_random_programs_give_the_same_on_spark_online_and_by_the_reference(
             assert difference(sink, records) == "", f"online: end {number} of {program.describe()}"
 
 
-def test_results_read_back_are_those_of_the_workers(spark: SparkSession, tmp_path: Path) -> None:
+def test_results_read_back_equal_those_of_the_workers(spark: SparkSession, tmp_path: Path) -> None:
     days = [dt.date(2026, 1, 1 + n % 3) for n in range(20)]
     times = [dt.datetime(2026, 1, 1, tzinfo=dt.UTC) + dt.timedelta(minutes=7 * n, microseconds=n) for n in range(20)]
     table = {"day": days, "at": times, "k": [None, "a", "b", "c"] * 5, "n": [2**62, -1, None, 5] * 5}
@@ -114,8 +114,8 @@ def test_results_read_back_are_those_of_the_workers(spark: SparkSession, tmp_pat
         assert difference(expected, found[sink]) == "", sink
 
 
-def test_sessions_by_sql_begin_after_more_than_the_gap(spark: SparkSession, tmp_path: Path) -> None:
-    """Also in files that are out of order, where times are equal, and where they lie too far apart for 64 bits."""
+def test_sessions_by_sql_start_after_more_than_the_gap(spark: SparkSession, tmp_path: Path) -> None:
+    """Also if files are unordered, times are equal, or times are too far apart for 64 bits."""
     times = {"a": [40, 0, 20, 20, 41, 62, 90, 110, -20], None: [60, 20, 41, 0], "far": [2**62, -(2**62) - 1]}
     rows = [{"k": key, "t": time} for key in times for time in times[key]]
     for number in (0, 1):
@@ -136,7 +136,7 @@ def test_sessions_by_sql_begin_after_more_than_the_gap(spark: SparkSession, tmp_
 
 
 def online(recipe: Recipe, seed: int) -> list[list[Any]]:
-    """What each end gets of the compiled topology, in the order of ends; of running results the last ones."""
+    """Return the results of each end of the compiled topology, in order; of running results, the last ones."""
     ends: list[list[Any]] = []
 
     def end(stream: Any) -> None:
@@ -154,7 +154,7 @@ def online(recipe: Recipe, seed: int) -> list[list[Any]]:
 
 @FEW
 @given(rows=ROWS, reducers=st.lists(REDUCERS, min_size=3, max_size=3))
-def test_sql_over_typed_files_gives_what_the_reference_gives(
+def test_sql_over_typed_files_equals_the_reference(
     spark: SparkSession, rows: list[dict[str, Any]], reducers: list[Any]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -175,7 +175,7 @@ SPARK_TYPES = {"str": "string", "int": "bigint", "float": "double", "bool": "boo
 
 
 def over_files(folder: Path, form: str, rows: list[dict[str, Any]], reducers: list[Any]) -> Program:
-    """A program that reduces the rows, written in two files of the format, in several ways."""
+    """Return a program that reduces the rows in several ways, written in two files of the format."""
     half = len(rows) // 2
     for number, part in enumerate((rows[:half], rows[half:])):
         place = folder / form / f"part-{number}.{form}"
@@ -198,7 +198,7 @@ def as_json(rows: list[dict[str, Any]]) -> str:
 
 
 def as_csv(rows: list[dict[str, Any]]) -> str:
-    """Str fields have no None in csv, so they are empty there."""
+    """Return the rows as CSV; str fields cannot be None in CSV, so they are empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(SCHEMA))
     writer.writeheader()

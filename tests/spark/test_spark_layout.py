@@ -1,4 +1,4 @@
-"""Files of csv, and folders by the values of fields, are on Spark what they are online: same places, same records."""
+"""CSV files and folders partitioned by field values have the same layout on Spark as online."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def program(folder: Path, out: Path) -> Builder:
 
 
 def places(folder: Path) -> set[str]:
-    """The folders that hold files."""
+    """Return the folders that contain files."""
     found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return {str(path.parent) for path in found if not any(part.startswith((".", "_")) for part in path.parts)}
 
@@ -55,13 +55,13 @@ def records_in(folder: Path, form: str) -> list[Any]:
 
 
 def lines_in(folder: Path) -> list[str]:
-    """Without the quotes that Spark's writer puts around a sign of comments."""
+    """Return the lines without the quotes that Spark's writer puts around comment characters."""
     found = (line for path in folder.rglob("[!._]*.csv") for line in path.read_text().splitlines()[1:])
     return sorted(line.replace('"#"', "#") for line in found)
 
 
 @pytest.mark.parametrize("how", ["local", "hadoop"])
-def test_files_lie_and_read_as_those_of_the_topology(
+def test_files_have_the_same_layout_and_content_as_those_of_the_topology(
     spark: SparkSession, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "in").mkdir()

@@ -1,4 +1,4 @@
-"""SQL over text reads lines as Python does, whatever bytes they have; and adds what Python adds."""
+"""SQL over text splits lines as Python does, for arbitrary bytes, and adds numbers as Python does."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from heronry.streamlet import Builder, collect, files, mean, sum_
 from heronry.streamlet.reference import run
 from tests.support.streamlets.spark_engine import run_all
 
-# The bytes at which the rules of UTF-8 change.
+# Bytes at which the rules of UTF-8 change.
 EDGES = bytes.fromhex("0a 0d 41 7f 80 85 8f 90 9f a0 a8 bf c0 c1 c2 df e0 e1 e2 ec ed ee ef f0 f1 f3 f4 f5 ff")
 
 
-def test_lines_of_any_bytes(spark: SparkSession, tmp_path: Path) -> None:
+def test_lines_of_arbitrary_bytes(spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(7)
     lines = [bytes(made) for size in (1, 2, 3) for made in itertools.product(EDGES, repeat=size)]
     lines += [bytes(chance.choices(EDGES, k=chance.randrange(4, 12))) for _ in range(30_000)]
@@ -44,7 +44,7 @@ def test_zeros_keep_their_sign_in_a_sum(spark: SparkSession, tmp_path: Path) -> 
     (found,) = run_all(spark, [program])
 
     def shown(records: list[Any]) -> list[str]:
-        return sorted(map(repr, records))  # which tells -0.0 from 0.0
+        return sorted(map(repr, records))  # distinguishes -0.0 from 0.0
 
     for sink, expected in run(program).items():
         assert shown(found[sink]) == shown(expected), sink

@@ -1,4 +1,4 @@
-"""A result folder appears whole, on local file systems and through Hadoop's interface."""
+"""A result folder appears atomically, on local file systems and through Hadoop's interface."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from heronry.streamlet.reference import run
 def folder_of(
     spark: SparkSession, how: str, path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any
 ) -> OutputFolder:
-    """``hadoop``: the same path, as if it were on another file system."""
+    """Return an output folder; ``hadoop`` accesses the same path through Hadoop."""
     if how == "hadoop":
         monkeypatch.setattr(outputs, "local_path", lambda url: None)
     return OutputFolder(spark, f"file://{path}", **options)
 
 
 @pytest.mark.parametrize("how", ["local", "hadoop"])
-def test_a_result_appears_at_once_and_is_replaced_at_once(
+def test_result_appears_and_is_replaced_atomically(
     spark: SparkSession, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "a b" / "out"
@@ -61,12 +61,12 @@ def test_a_result_appears_at_once_and_is_replaced_at_once(
 
 
 @pytest.mark.parametrize("how", ["local", "hadoop"])
-def test_whoever_comes_second_is_refused_and_leftovers_of_the_dead_go(
+def test_concurrent_output_is_rejected_and_leftovers_of_dead_runs_are_removed(
     spark: SparkSession, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
     zombie = subprocess.Popen(["true"])
-    os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has reaped it
+    os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)  # it has ended and is a zombie
     name, own = outputs._work_name("out"), f".{os.getpid()}."
     dead, reaped_late, alive = (tmp_path / name.replace(own, f".{p}.") for p in (4194305, zombie.pid, os.getppid()))
     for folder in (dead, reaped_late, alive):
@@ -84,7 +84,7 @@ def test_whoever_comes_second_is_refused_and_leftovers_of_the_dead_go(
 
 
 @pytest.mark.parametrize("how", ["local", "hadoop"])
-def test_a_dead_runs_folder_goes_when_its_journal_is_cleared(
+def test_folder_of_a_dead_run_is_removed_once_its_journal_is_cleared(
     spark: SparkSession, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, seen = tmp_path / "out", list[bytes]()
@@ -102,7 +102,7 @@ def test_a_dead_runs_folder_goes_when_its_journal_is_cleared(
     assert json.loads(kept.place.read("_heronry.json") or b"") == {"to_ms": 7}
 
 
-def test_a_record_that_does_not_fit_the_columns_of_those_before_it_is_named() -> None:
+def test_record_with_incompatible_columns_is_named() -> None:
     with pytest.raises(RecordFailed) as caught:
         sinks._table("out", [{"a": 1}, {"b": 2}, {"a": "text"}], None)
     assert (caught.value.failure.step, caught.value.failure.value) == ("out", "{'a': 'text'}")
@@ -115,7 +115,7 @@ LARGE = [2**63 - 1, None, -(2**63), 2**63 - 1]
 
 
 @pytest.mark.parametrize("form", ["json", "parquet"])
-def test_what_sql_writes_is_what_a_worker_would_have_written(spark: SparkSession, tmp_path: Path, form: str) -> None:
+def test_sql_writes_the_same_output_as_a_worker(spark: SparkSession, tmp_path: Path, form: str) -> None:
     keys = {
         "text": ["a", None, 'q"\\\n\x01ä\u2028', ""],
         "whole": [1, None, -5, 2**62],
@@ -151,7 +151,7 @@ def test_what_sql_writes_is_what_a_worker_would_have_written(spark: SparkSession
         assert sorted(map(repr, map(to_dict, expected[output.step]))) == sorted(map(repr, by_sql))
 
 
-def test_fractions_sums_and_what_others_read_too_are_written_by_workers(spark: SparkSession, tmp_path: Path) -> None:
+def test_float_keys_float_sums_and_shared_sources_are_written_by_workers(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [1.5], "n": [1], "k": ["a"]}), tmp_path / "in.parquet")
     builder = Builder("others")
     source = builder.source(files(tmp_path / "in.parquet", "parquet"))
@@ -175,7 +175,7 @@ def to_dict(record: Any) -> dict[str, Any]:
 
 
 def written(folder: Path, form: str) -> list[dict[str, Any]]:
-    """The records of a folder, in one order, with their fields in the order they are written in."""
+    """Return the sorted records of a folder, with their fields in written order."""
     if form == "parquet":
         return sorted(pq.read_table(folder).to_pylist(), key=repr)
     lines = [line for part in folder.glob("part-*") for line in part.read_text().split("\n") if line]

@@ -1,4 +1,4 @@
-"""What a job says: lines its program prints, and how it ends when its process is killed."""
+"""Messages of a job: lines printed by its program, and its end when its process is killed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def started(tmp_path: Path) -> subprocess.Popen[bytes]:
     )  # fmt: skip
 
 
-def test_a_killed_driver_is_told_and_what_it_leaves_is_removed_by_the_next(tmp_path: Path) -> None:
+def test_killed_driver_is_reported_and_the_next_job_removes_its_leftovers(tmp_path: Path) -> None:
     (tmp_path / "wait").touch()
     heron = started(tmp_path)
     assert heron.stderr is not None

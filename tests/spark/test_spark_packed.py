@@ -1,4 +1,4 @@
-"""Compressed files and byte order marks on Spark: what the reference reads, whichever way the program is run."""
+"""Compressed files and byte order marks on Spark give the same records as the reference, in every execution mode."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PACK: dict[str, Any] = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, "
 
 
 def several_ways(source: Any, schema: bool) -> Program:
-    """Records one by one (Python), and reduced (SQL where the types are known)."""
+    """Return a program with records one by one (Python), and reduced (SQL if the types are known)."""
     builder = Builder("packed")
     read = builder.source(source, name="source")
     read.map(repr).sink(collect(), name="records")
@@ -72,7 +72,7 @@ def test_compressed_and_plain_files_in_one_folder(spark: SparkSession, tmp_path:
 
 
 @pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz", ".zst"])
-def test_a_file_that_is_cut_off_is_an_error_with_its_name(spark: SparkSession, tmp_path: Path, ending: str) -> None:
+def test_truncated_file_is_an_error_with_its_name(spark: SparkSession, tmp_path: Path, ending: str) -> None:
     data = PACK[ending](b"".join(b"line %d\n" % n for n in range(100_000)))
     (tmp_path / f"good{ending}").write_bytes(data)
     (tmp_path / f"bad{ending}").write_bytes(data[: len(data) // 2])
@@ -88,7 +88,7 @@ def test_a_file_that_is_cut_off_is_an_error_with_its_name(spark: SparkSession, t
         execution.close()
 
 
-def test_what_no_engine_reads_is_refused_by_name(tmp_path: Path) -> None:
+def test_unsupported_compression_is_rejected_by_name(tmp_path: Path) -> None:
     (tmp_path / "a.lz4").write_bytes(b"x")
     with pytest.raises(CannotPlan, match=r"step 'source': '.*a\.lz4': no engine reads"):
         check_readable(several_ways(files(tmp_path, "text"), False), Choice())

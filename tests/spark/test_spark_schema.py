@@ -1,4 +1,4 @@
-"""``with_schema`` on real Spark: what Catalyst types, alone or behind the Python rule, is what the reference says."""
+"""``with_schema`` on Spark: types by Catalyst, alone or after the Python rule, equal those of the reference."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ REDUCERS = st.tuples(
 
 @FEW
 @given(rows=ROWS, reducers=st.lists(REDUCERS, min_size=2, max_size=2))
-def test_typed_columns_reduce_to_what_the_reference_says(
+def test_typed_columns_reduce_to_the_results_of_the_reference(
     spark: SparkSession, rows: list[dict[str, Any]], reducers: list[Any]
 ) -> None:
     if any(own == "n" for *_, window, own in reducers if window is not None):
@@ -100,7 +100,7 @@ def test_typed_columns_reduce_to_what_the_reference_says(
 
 
 def over_files(folder: Path, form: str, rows: list[dict[str, Any]], reducers: list[Any]) -> Program:
-    """A program that types the rows, written in two files of the format, and reduces them in several ways."""
+    """Return a program that types rows of two files of the format and reduces them in several ways."""
     half = len(rows) // 2
     for number, part in enumerate((rows[:half], rows[half:])):
         place = folder / form / f"part-{number}.{form}"
@@ -121,7 +121,7 @@ def over_files(folder: Path, form: str, rows: list[dict[str, Any]], reducers: li
 
 
 def as_text(value: Any) -> str:
-    """A value that JSON has no other word for."""
+    """Return a string for a value that JSON cannot represent."""
     return value.isoformat() if isinstance(value, dt.date) else base64.b64encode(value).decode()
 
 
@@ -139,7 +139,7 @@ def as_csv(rows: list[dict[str, Any]]) -> str:
     return text.getvalue()
 
 
-def test_what_catalyst_finds_wrong_is_told_as_the_rule_tells_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_schema_errors_of_catalyst_equal_those_of_the_rule(spark: SparkSession, tmp_path: Path) -> None:
     good = {"n": 1, "x": 1.0, "at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "raw": b""}
     for field in ("n", "raw"):
         table = pa.Table.from_pylist([good, {**good, field: None}], schema=ARROW)

@@ -1,4 +1,4 @@
-"""What a job does at the same time: its sinks; and what it does in few tasks: many small files."""
+"""Sinks of a job are written concurrently, and many small files are read by few tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from heronry.streamlet import Builder, files, sequence, to_files
 
 
 def waiting(folder: Path, own: str, other: str) -> Builder:
-    """Two sinks, each of which waits until the other one is being written."""
+    """Return a program of two sinks, each of which waits until the other one is being written."""
 
     def meet(mine: str, awaited: str):
         def met(number: int) -> int:
@@ -46,7 +46,7 @@ def written(spark: SparkSession, found: Plan, folder: Path) -> None:
     write_all(spark, found.outputs, Execution(spark, found), str(folder), staging)
 
 
-def test_sinks_are_written_at_the_same_time(spark: SparkSession, tmp_path: Path) -> None:
+def test_sinks_are_written_concurrently(spark: SparkSession, tmp_path: Path) -> None:
     found = plan(waiting(tmp_path, "one", "two").build())
     written(spark, found, tmp_path / "out")
     for name in ("one", "two"):
@@ -54,7 +54,7 @@ def test_sinks_are_written_at_the_same_time(spark: SparkSession, tmp_path: Path)
         assert list(map(json.loads, lines)) == [0]
 
 
-def test_the_error_of_one_sink_ends_all_of_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_error_of_one_sink_ends_all_sinks(spark: SparkSession, tmp_path: Path) -> None:
     builder = Builder("failing")
     for name in ("bad", "good"):
         builder.source(sequence(4), name=name).map((1).__truediv__ if name == "bad" else abs, name=f"{name}-map").sink(

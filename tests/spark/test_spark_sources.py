@@ -1,4 +1,4 @@
-"""Sources on Spark read what the reference reads, whatever their format, and only the hours that are asked for."""
+"""File sources on Spark read the same records as the reference, in every format, and only the requested hours."""
 
 from __future__ import annotations
 
@@ -93,9 +93,7 @@ def test_every_format(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "parquet", "csv"])
-def test_odd_folders_and_names_are_read_as_the_reference_reads_them(
-    spark: SparkSession, tmp_path: Path, form: str
-) -> None:
+def test_unusual_folders_and_names_are_read_like_the_reference(spark: SparkSession, tmp_path: Path, form: str) -> None:
     folder, other = tmp_path / "in", tmp_path / "other"
     for number, path in enumerate((
         folder / "a:b", folder / "x=1:2" / "c", other / "linked", folder / "_day=1" / "no", folder / "no._COPYING_",
@@ -120,7 +118,7 @@ def test_odd_folders_and_names_are_read_as_the_reference_reads_them(
 
 
 @pytest.mark.parametrize("form", ["parquet", "orc"])
-def test_a_column_name_may_have_a_dot(spark: SparkSession, tmp_path: Path, form: str) -> None:
+def test_column_name_may_contain_a_dot(spark: SparkSession, tmp_path: Path, form: str) -> None:
     table = pa.table({"a.b": ["x", "y", "x"], "a": [1, 2, 3], "c%2Ed": [1.5, 2.5, 3.5]})
     pq.write_table(table, tmp_path / "t") if form == "parquet" else orc.write_table(table, tmp_path / "t")
     by_field, by_function = Builder("field"), Builder("function")
@@ -131,7 +129,7 @@ def test_a_column_name_may_have_a_dot(spark: SparkSession, tmp_path: Path, form:
         assert difference(found["out"], run(program)["out"]) == ""
 
 
-def test_a_row_that_python_cannot_hold_is_put_aside_alone(spark: SparkSession, tmp_path: Path) -> None:
+def test_row_that_python_cannot_represent_becomes_the_only_dead_letter(spark: SparkSession, tmp_path: Path) -> None:
     times = pa.array([0, 400_000_000_000_000_000, 1], pa.timestamp("us"))  # the second: the year 14645
     pq.write_table(pa.table({"n": [1, 2, 3], "at": times}), tmp_path / "t")
     builder = Builder("odd")
@@ -148,8 +146,8 @@ def test_a_row_that_python_cannot_hold_is_put_aside_alone(spark: SparkSession, t
     assert "400000000000000000" in str(told["record"])
 
 
-def test_orc_with_times_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
-    """Before anything is read, but for old dates, which SQL would not see."""
+def test_orc_with_times_is_rejected_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    """Rejected before reading, except for old dates, which SQL would not detect."""
     within = pa.array([[{"at": None}]], pa.list_(pa.struct([("at", pa.timestamp("us"))])))
     for name, column, told in (
         ("time", pa.array([1], pa.timestamp("us")), "times of ORC in column 'at'"),
@@ -168,7 +166,7 @@ def test_orc_with_times_is_refused_by_name(spark: SparkSession, tmp_path: Path) 
 
 
 def file_of_failure(spark: SparkSession, program: Program) -> str:
-    """The file that is named for the first record a program fails on."""
+    """Return the file that is named for the first record a program fails on."""
     tables = Tables(spark)
     found = plan(program, with_columns(tables, program, Choice()))
     execution = Execution(spark, found, tables=tables)
@@ -182,8 +180,8 @@ def file_of_failure(spark: SparkSession, program: Program) -> str:
 
 
 @pytest.mark.parametrize("form", ["text", "json", "csv", "parquet"])
-def test_the_file_of_a_record_that_fails_is_found_among_many(spark: SparkSession, tmp_path: Path, form: str) -> None:
-    def refused(record: Any) -> Any:  # in here, so that it travels by value
+def test_file_of_a_failing_record_is_named_among_many(spark: SparkSession, tmp_path: Path, form: str) -> None:
+    def refused(record: Any) -> Any:  # nested, so that it travels by value
         if "bad" in str(record):
             raise ValueError("no")
         return record
@@ -208,7 +206,7 @@ def test_the_file_of_a_record_that_fails_is_found_among_many(spark: SparkSession
         assert file_of_failure(spark, builder.build()) == str(places[17])
 
 
-def test_columns_from_footers_are_those_spark_finds(spark: SparkSession, tmp_path: Path) -> None:
+def test_columns_from_footers_equal_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
     plain: dict[str, Any] = {
         "string": ["a"], "int64": [1], "int32": pa.array([1], pa.int32()), "bool": [True], "float64": [1.0],
         "float32": pa.array([1.0], pa.float32()), "date": [dt.date(2026, 1, 1)], "Two words": ["x"],
@@ -231,7 +229,7 @@ def test_columns_from_footers_are_those_spark_finds(spark: SparkSession, tmp_pat
         "'a' AS s, 1Y AS i, CAST(1.5 AS decimal(9, 2)) AS d, array(named_struct('x', 1)) AS l, now() AS t, x'00' AS b"
     )
     spark.sql(f"SELECT {mixed}").write.parquet(written)
-    # What cannot be None is said there; Spark's reader says it of nothing.
+    # The footers mark columns that cannot be None; Spark's reader marks none.
     columns = footers([spark_url(written)]).columns
     assert columns is not None
     assert columns.simpleString() == spark.read.parquet(written).schema.simpleString()
@@ -240,7 +238,7 @@ def test_columns_from_footers_are_those_spark_finds(spark: SparkSession, tmp_pat
     assert not footers(["hdfs://nowhere/x"]).alike
 
 
-def test_a_column_called_file_is_one_like_any_other(spark: SparkSession, tmp_path: Path) -> None:
+def test_column_named_file_is_an_ordinary_column(spark: SparkSession, tmp_path: Path) -> None:
     columns = {"file": ["a", "b", "a"], "n": [1, 2, 3], "t": [1, 2, 70]}
     schema = {"file": "str", "n": "int", "t": "int"}
     for form in ("parquet", "json"):
@@ -263,7 +261,7 @@ def test_a_column_called_file_is_one_like_any_other(spark: SparkSession, tmp_pat
             assert difference(expected[sink], found[sink]) == "", (program.steps[0], sink)
 
 
-def test_a_large_csv_is_cut_and_each_part_knows_its_header(spark: SparkSession, tmp_path: Path) -> None:
+def test_large_csv_is_split_and_each_part_has_the_header(spark: SparkSession, tmp_path: Path) -> None:
     lines = ["number,text", *(f"{i},{'x' * 40}{i}" for i in range(4_000))]
     (tmp_path / "large.csv").write_text("\n".join(lines))
     before = spark.conf.get("spark.sql.files.maxPartitionBytes")
@@ -276,7 +274,7 @@ def test_a_large_csv_is_cut_and_each_part_knows_its_header(spark: SparkSession, 
     assert difference(run(program)["out"], found["out"]) == ""
 
 
-def test_an_archive_gives_each_record_once_and_only_the_hours_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+def test_archive_gives_each_record_once_and_only_the_requested_hours(spark: SparkSession, tmp_path: Path) -> None:
     def put(name: str, rows: list[tuple[str, str, int, Any]]) -> None:
         for hour in {row[2] // HOUR for row in rows}:
             these = [row for row in rows if row[2] // HOUR == hour]

@@ -1,5 +1,7 @@
-"""Records in servers are there once, whichever attempts of tasks stage and wherever drivers die, and nothing of what
-does not count is ever seen. Each mistake that would break this is noticed."""
+"""Staged records appear in servers exactly once across task attempts and driver deaths.
+
+Other staged data never becomes visible. The tests also break each rule and check that this is detected.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,13 @@ from tests.support.streamlets.staged_engine import LIVES, PROGRAM, MemorySink, S
 FATES = st.lists(st.sampled_from(["dies", "staged", "late"]), max_size=2)
 
 
-def test_records_are_seen_once_whoever_dies() -> None:
-    """The same command until it does not die; then it is refused."""
+def test_records_are_seen_once_across_deaths() -> None:
+    """The same command repeats until it does not die; then it is rejected."""
 
     @settings(report_multiple_bugs=False)
     @given(st.lists(FATES, max_size=3), st.lists(st.integers(1, 60), max_size=4), st.booleans())
     @example([["staged"], ["dies"]], [35, 9, 9], False)
-    @example([["staged"], []], [7], False)  # when some have staged
+    @example([["staged"], []], [7], False)  # after some have staged
     def holds(attempts: list[list[str]], deaths: list[int], early: bool) -> None:
         with staged_engine(attempts, deaths) as world:
             until_it_is_done(world, early)
@@ -41,15 +43,18 @@ def test_records_are_seen_once_whoever_dies() -> None:
 
 
 def until_it_is_done(world: StagedEngine, early: bool) -> None:
-    """``early``: who was given up wakes up before the next command, else behind the last."""
+    """Repeat the command until it succeeds.
+
+    ``early``: an abandoned attempt resumes before the next command, otherwise after the last.
+    """
     while world.command() == "died":
         if early:
             world.wake()
     world.wake()
 
 
-def test_a_driver_that_dies_behind_the_rename_leaves_all_to_the_next() -> None:
-    """At each of its steps, one by one."""
+def test_next_command_finishes_the_work_of_a_driver_that_died_after_the_rename() -> None:
+    """The driver dies at each of its steps."""
     for step in range(1, 80):
         with staged_engine([["staged"], []], [step]) as world:
             first = world.command()
@@ -64,11 +69,11 @@ def test_a_driver_that_dies_behind_the_rename_leaves_all_to_the_next() -> None:
 
 
 def done(world: StagedEngine) -> bool:
-    """It died when all that others see was done."""
+    """Return True if the command died after all visible work was done."""
     return Place(None, world.url).read(staged.SETTLED) is not None
 
 
-# Mistakes.
+# Broken rules.
 
 
 def step_of_first_commit() -> int:
@@ -80,8 +85,8 @@ def step_of_first_commit() -> int:
     raise AssertionError("no result")
 
 
-def test_of_two_drivers_at_once_one_commits() -> None:
-    """The second has done all, and made the server forget, while the first is at its first token."""
+def test_one_of_two_concurrent_drivers_commits() -> None:
+    """The second has committed everything and made the server forget it while the first is at its first token."""
     with staged_engine([[], []], [step_of_first_commit()]) as world:
         assert world.command() == "died"
         place, right, others = Place(None, world.url), MemorySink.commit, []
@@ -99,7 +104,7 @@ def test_of_two_drivers_at_once_one_commits() -> None:
         assert world.server.seen == world.expected
 
 
-def test_what_fails_behind_the_rename_throws_nothing_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_after_the_rename_keeps_staged_records(monkeypatch: pytest.MonkeyPatch) -> None:
     with staged_engine([[], []], []) as world:
         right = _Local.publish
 
@@ -122,7 +127,7 @@ def test_what_fails_behind_the_rename_throws_nothing_away(monkeypatch: pytest.Mo
         (ConnectError("it is away"), ConnectError, "step 'left': it is away. .*out has its name.* The same command"),
     ],
 )
-def test_commits_that_are_broken_off_are_owed(
+def test_interrupted_commits_are_owed(
     monkeypatch: pytest.MonkeyPatch, raised: BaseException, told: type[Exception], said: str
 ) -> None:
     with staged_engine([[], []], [step_of_first_commit()]) as world:
@@ -140,7 +145,7 @@ def test_commits_that_are_broken_off_are_owed(
         assert world.server.seen == world.expected
 
 
-def test_what_fails_before_it_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_before_the_rename_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with staged_engine([["staged"], []], []) as world:
         with monkeypatch.context() as patch:
             patch.setattr(staged, "counted", None)
@@ -150,7 +155,7 @@ def test_what_fails_before_it_leaves_nothing(monkeypatch: pytest.MonkeyPatch) ->
         assert list(Path(world.url).parent.iterdir()) == []
 
 
-def test_what_cancelled_tasks_still_stage_is_thrown_away() -> None:
+def test_records_staged_by_cancelled_tasks_are_discarded() -> None:
     with staged_engine([[]], []) as world:
         looks: list[int] = []
 
@@ -170,7 +175,7 @@ def test_what_cancelled_tasks_still_stage_is_thrown_away() -> None:
         assert (looks, world.server.staged) == ([0, 1, 2], {})
 
 
-def test_a_server_that_is_away_is_told_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unavailable_server_discards_staged_records_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder with the journal stays until then."""
     said: list[str] = []
     with staged_engine([["staged"]], []) as world:
@@ -188,7 +193,7 @@ def test_a_server_that_is_away_is_told_later(monkeypatch: pytest.MonkeyPatch) ->
     ]
 
 
-def test_a_partition_counts_once() -> None:
+def test_partition_with_two_attempts_is_rejected() -> None:
     journal = Journal("p", "ab", {"s": {}})
     reports = [Report(0, "0-11-0-ab", 1), Report(1, "0-2-0-ab", 1)]
     assert staged.counted(journal, {"s": reports}).tokens == {"s": ("0-2-0-ab", "0-11-0-ab")}
@@ -196,6 +201,6 @@ def test_a_partition_counts_once() -> None:
         staged.counted(journal, {"s": [*reports, Report(0, "0-3-0-ab", 1)]})
 
 
-def test_a_later_version_is_not_guessed_at() -> None:
+def test_later_journal_version_is_rejected() -> None:
     with pytest.raises(ValueError, match="its format is 2"):
         Journal.from_json({**Journal("p", "ab", {}).to_json(), "format": 2})

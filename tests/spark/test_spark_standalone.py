@@ -1,4 +1,4 @@
-"""A real standalone cluster: master and worker as processes, the command in front, the code shipped to executors."""
+"""A real standalone cluster: master and worker as processes, code shipped to executors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ placed.map(lambda record: record["executor"]).key_by().count_by_key().sink(to_fi
 """
 
 
-def test_a_package_runs_on_executors_that_have_none_of_its_code(standalone: Standalone, tmp_path: Path) -> None:
+def test_package_runs_on_executors_without_its_code(standalone: Standalone, tmp_path: Path) -> None:
     package = tmp_path / "shapes"
     package.mkdir()
     (package / "__init__.py").write_text("")

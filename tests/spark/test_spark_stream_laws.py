@@ -19,8 +19,8 @@ from tests.support.streamlets.staged_engine import STEPS, staged_engine
 from tests.support.streamlets.stream_engine import StreamEngine
 
 
-def test_records_are_appended_once_whoever_dies() -> None:
-    """Lots arrive, and the same command runs until it does not die; at the end once more, with nothing new."""
+def test_records_are_appended_once_across_deaths() -> None:
+    """Files arrive, and the same command repeats until it does not die; finally it runs once more without new input."""
 
     @settings(report_multiple_bugs=False)
     @given(
@@ -43,7 +43,7 @@ def test_records_are_appended_once_whoever_dies() -> None:
 
 
 def is_as_by_a_batch(world: StreamEngine) -> None:
-    """Over all that has arrived."""
+    """Check that everything equals a batch over all input so far."""
     assert world.server.seen == world.expected
     assert world.server.rows == world.totals()
     if not world.woke:
@@ -53,8 +53,8 @@ def is_as_by_a_batch(world: StreamEngine) -> None:
     assert not list(folder.rglob(".*.tmp"))
 
 
-def test_a_driver_that_dies_at_any_step_leaves_what_the_next_goes_on_from() -> None:
-    """At each of the steps of its second command, one by one: it has a micro-batch, joins portions, and publishes."""
+def test_next_driver_continues_after_a_death_at_any_step() -> None:
+    """The driver dies at each step of its second command, which has a micro-batch, joins portions, and publishes."""
     for step in range(1, 300):
         with staged_engine([["staged"], []], [], StreamEngine) as world:
             for _ in range(2):
@@ -71,8 +71,8 @@ def test_a_driver_that_dies_at_any_step_leaves_what_the_next_goes_on_from() -> N
     raise AssertionError("more steps than were tried")
 
 
-def test_other_input_under_a_number_that_counts_is_refused() -> None:
-    """Spark's own part of the checkpoint was lost, say."""
+def test_changed_input_of_a_committed_micro_batch_is_rejected() -> None:
+    """This happens, for example, if Spark's own part of the checkpoint is lost."""
     with staged_engine([[], []], [], StreamEngine) as world:
         for _ in range(4):
             world.arrive(2)
@@ -85,8 +85,8 @@ def test_other_input_under_a_number_that_counts_is_refused() -> None:
         assert world.server.seen == seen
 
 
-def test_all_micro_batches_of_a_stream_sign_with_one_name() -> None:
-    """Or what a table keeps of each writer would grow with them."""
+def test_all_micro_batches_of_a_stream_use_one_writer_name() -> None:
+    """Otherwise the per-writer state of a table would grow with each micro-batch."""
     with staged_engine([[]], [], StreamEngine) as world:
         for _ in range(4):
             world.arrive(2)
@@ -96,7 +96,7 @@ def test_all_micro_batches_of_a_stream_sign_with_one_name() -> None:
         assert sorted(names) == ["0-2", "3-3"]
 
 
-def test_a_journal_says_which_micro_batch_it_is_of() -> None:
+def test_journal_names_its_micro_batch() -> None:
     journal = Journal("p", "ab", {}, "cd", 7)
     assert Journal.from_json(journal.to_json()) == journal
     assert staged.seat_of(journal, "s").writer == "p.s@cd"

@@ -1,5 +1,4 @@
-"""Micro-batches whose reducers SQL computes: the reference's results, whatever was computed how, and no Python where
-none is needed."""
+"""Micro-batches with reducers computed by SQL: results equal the reference, and Python runs only where needed."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ OF_FLOATS = {"fraction", "mean", "visited"}  # Python adds floats exactly
 
 
 def rows_of(seed: int, size: int = 60) -> list[dict[str, Any]]:
-    """Sessions that later files join, sums beyond 64 bits, a key of zeros with a sign, nothing at all."""
+    """Return rows with sessions that later files join, sums beyond 64 bits, keys of signed zeros, and None."""
     found = [
         {
             "k": [None, "a", "ä b", "zero"][(seed * 7 + n) % 4],
@@ -50,7 +49,7 @@ def rows_of(seed: int, size: int = 60) -> list[dict[str, Any]]:
 
 
 def program(folder: Path) -> Program:
-    """The reducers of SQL, in windows of each kind, and one that is Python's beside them."""
+    """Return a program with the reducers of SQL in windows of each kind, and one of Python."""
     builder = Builder("parts")
     rows = builder.source(files(folder, "parquet"), event_time="t", name="rows")
     for name, (monoid, value, window) in REDUCERS.items():
@@ -64,7 +63,7 @@ def program(folder: Path) -> Program:
 
 
 def streamed(spark: SparkSession, folder: Path, of: Program, files_a_batch: int = 1, **config: Any) -> str:
-    """Until all that is there is read; what was said."""
+    """Run until all input has been read; return the messages."""
     said = io.StringIO()
     streaming = Streaming(str(folder / "checkpoint"), None, files_a_batch)
     request = Request(Path("p.py"), output_path=str(folder / "out"), streaming=streaming, config=config)
@@ -73,19 +72,19 @@ def streamed(spark: SparkSession, folder: Path, of: Program, files_a_batch: int 
 
 
 def check(folder: Path, of: Program) -> None:
-    """All sinks hold what the reference gives."""
+    """Check that all sinks hold the results of the reference."""
     for sink, expected in run(of).items():
         assert difference(expected, read(folder / "out" / sink)) == "", sink
 
 
 def arrive(folder: Path, name: str, rows: list[dict[str, Any]], columns: list[tuple[str, Any]] | None = None) -> None:
-    """A Parquet file more."""
+    """Write another Parquet file."""
     folder.mkdir(exist_ok=True)
     pq.write_table(pa.Table.from_pylist(rows, pa.schema(columns or ARROW)), folder / f"{name}.parquet")
 
 
 def law_parts_of_micro_batches_add_up(spark: SparkSession, folder: Path) -> None:
-    """Many files, one a micro-batch, in two runs."""
+    """Process many files, one per micro-batch, in two runs, and compare the results with the reference."""
     made = program(folder / "in")
     for number in range(2):
         arrive(folder / "in", str(number), rows_of(number))
@@ -97,7 +96,7 @@ def law_parts_of_micro_batches_add_up(spark: SparkSession, folder: Path) -> None
     check(folder, made)
 
 
-def test_no_record_passes_through_python_and_no_accumulator(
+def test_sql_micro_batches_use_neither_python_nor_accumulators(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for task in (tasks.ScanTask, tasks.MergeTask, portions.PartsTask, catalyst.ResultTask):
@@ -113,7 +112,7 @@ def test_no_record_passes_through_python_and_no_accumulator(
     check(tmp_path, made)
 
 
-def test_many_portions_are_joined_with_their_parts(
+def test_portions_are_joined_with_their_parts(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(portions, "MOST", 2)
@@ -126,10 +125,10 @@ def test_many_portions_are_joined_with_their_parts(
     assert set(about["parts"]) == set(REDUCERS) - OF_FLOATS
 
 
-def test_a_file_of_other_types_is_added_to_what_is_there(
+def test_files_with_other_column_types_are_combined(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Parts of other columns, and a micro-batch that SQL cannot compute at all; also when they are joined."""
+    """Parts with other columns, and a micro-batch that SQL cannot compute at all; also when they are joined."""
     made = program(tmp_path / "in")
     arrive(tmp_path / "in", "0", rows_of(0))
     streamed(spark, tmp_path, made)
@@ -154,8 +153,8 @@ def test_a_file_of_other_types_is_added_to_what_is_there(
 DIRTY = {"k": "str", "n": "int"}
 
 
-def test_a_record_that_is_put_aside_makes_its_micro_batch_python_s(spark: SparkSession, tmp_path: Path) -> None:
-    """And those before and after are SQL's."""
+def test_micro_batch_with_a_dead_letter_is_computed_by_python(spark: SparkSession, tmp_path: Path) -> None:
+    """The micro-batches before and after it are computed by SQL."""
     folder = tmp_path / "in"
     folder.mkdir()
     builder = Builder("dirty")

@@ -1,4 +1,4 @@
-"""Micro-batches of files give what the reference gives over all of them, whatever is killed on the way."""
+"""Micro-batches of files give the results of the reference over all files, across killed drivers."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ counts.sink(to_files("/nowhere"), name="output")
 
 
 class Killed(Exception):
-    """As a driver that dies there."""
+    """Death of a driver at a chosen point."""
 
 
 @dataclass
 class Event:
-    """What a line holds."""
+    """Schema of a line."""
 
     key: str
     n: int
@@ -57,7 +57,7 @@ class Event:
 
 
 def program(folder: Path) -> Program:
-    """Windows of late records, a reducer behind a reducer, records as they come, a source that is no file."""
+    """Return a program with windows of late records, chained reducers, plain records and a sequence."""
     builder = Builder("mixed")
     lines = builder.source(files(folder, "json", partitions=["day"]), name="lines", event_time="at")
     records = lines.with_schema(Event, name="events")
@@ -91,11 +91,11 @@ def program(folder: Path) -> Program:
 
 
 class World:
-    """A folder that gets files, a checkpoint, a result."""
+    """Growing folder of files, a checkpoint, and a result."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark, self.folder, self.rng = spark, folder, random.Random(5)
-        self.input = folder / "in x%41"  # which is no quoted A
+        self.input = folder / "in x%41"  # not a quoted A
         self.input.mkdir()
         self.program = program(self.input)
 
@@ -132,7 +132,7 @@ def world(spark: SparkSession, tmp_path: Path) -> World:
 
 
 def dies(patch: pytest.MonkeyPatch, when: Callable[[portions.Portion], bool], *, before: bool) -> None:
-    """The first write of such a portion is the driver's last act, before or after it is done."""
+    """Let the driver die at its first write of such a portion, before or after it is done."""
     write, left = portions.Portions._write, [True]
 
     def last(self: portions.Portions, portion: portions.Portion, *more: Any) -> Any:
@@ -147,7 +147,7 @@ def dies(patch: pytest.MonkeyPatch, when: Callable[[portions.Portion], bool], *,
 
 
 @pytest.mark.core
-def test_runs_go_on_from_the_checkpoint_and_every_file_counts_once(
+def test_runs_continue_from_the_checkpoint_and_every_file_counts_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.arrive(5)
@@ -169,7 +169,7 @@ def test_runs_go_on_from_the_checkpoint_and_every_file_counts_once(
     world.check()
 
 
-def test_a_file_of_any_age_is_read(world: World) -> None:
+def test_file_of_any_age_is_read(world: World) -> None:
     world.arrive(2)
     for age_days, path in zip((400, -400), sorted(world.input.rglob("*.json")), strict=True):
         os.utime(path, (time.time() - age_days * 86400,) * 2)
@@ -179,7 +179,7 @@ def test_a_file_of_any_age_is_read(world: World) -> None:
     world.check()
 
 
-def test_a_checkpoint_belongs_to_one_program(world: World) -> None:
+def test_checkpoint_belongs_to_one_program(world: World) -> None:
     world.arrive(1)
     world.run()
     builder = Builder("mixed")
@@ -189,8 +189,8 @@ def test_a_checkpoint_belongs_to_one_program(world: World) -> None:
         world.run()
 
 
-def test_the_command_streams_what_has_come_and_puts_aside_what_fails(tmp_path: Path) -> None:
-    """Two runs, dirty records in both; the result is the reference's over all files."""
+def test_command_processes_new_files_and_writes_dead_letters(tmp_path: Path) -> None:
+    """Two runs with invalid records in both; the result equals the reference over all files."""
     (tmp_path / "in").mkdir()
     file, out = tmp_path / "dirty_program.py", tmp_path / "result"
     file.write_text(DIRTY.format(folder=str(tmp_path), config={}))
@@ -213,8 +213,8 @@ def test_the_command_streams_what_has_come_and_puts_aside_what_fails(tmp_path: P
     assert json.loads((out / "_heronry.json").read_text())["checkpoint"] == str(tmp_path / "checkpoint")
 
 
-def test_a_run_that_lasts_says_how_it_is_and_ends_when_it_is_killed(tmp_path: Path) -> None:
-    """With Spark's page on 127.0.0.1; the result is whole, and the next run goes on."""
+def test_continuous_run_reports_its_status_and_ends_when_killed(tmp_path: Path) -> None:
+    """Spark's page is on 127.0.0.1. The result is complete, and the next run continues."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "one.txt").write_text("a b\nb\n")
     file, out, home = tmp_path / "p.py", tmp_path / "result", tmp_path / "home"
@@ -255,13 +255,13 @@ def test_a_run_that_lasts_says_how_it_is_and_ends_when_it_is_killed(tmp_path: Pa
 @pytest.mark.parametrize(
     ("output", "checkpoint"), [("/o", "/o/c"), ("/c/o/", "file:///c"), ("hdfs://n/x", "hdfs://n/x")]
 )
-def test_a_result_and_its_checkpoint_lie_beside_each_other(output: str, checkpoint: str) -> None:
-    """Or a result that is replaced would take the checkpoint with it."""
+def test_result_and_checkpoint_within_each_other_are_rejected(output: str, checkpoint: str) -> None:
+    """Otherwise replacing the result would delete the checkpoint."""
     with pytest.raises(UsageError, match="is inside the other"):
         check(Request(Path("p.py"), output_path=output, streaming=Streaming(checkpoint), master="local[2]"))
 
 
-def test_a_place_that_is_not_there_is_named(world: World) -> None:
+def test_missing_input_folder_is_named(world: World) -> None:
     builder = Builder("absent")
     builder.source(files(world.input / "*.json", "json"), name="lines").sink(to_files("/nowhere"), name="out")
     world.arrive(1)

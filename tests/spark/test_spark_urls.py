@@ -1,4 +1,4 @@
-"""Files at URLs that Hadoop does not know, on Spark: what the reference reads of them."""
+"""Files at URLs that Hadoop does not support: Spark reads the same records as the reference."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.streamlets.spark_engine import run_all
 
 
 def several_ways(source: FileSource, table: FileSource) -> Program:
-    """Records one by one, reduced, and looked up."""
+    """Return a program of records one by one, reduced, and looked up."""
     builder = Builder("urls")
     read = builder.source(source, name="source")
     read.map(repr).sink(collect(), name="records")
@@ -51,7 +51,7 @@ def test_lines_and_tables_at_a_url(spark: SparkSession, tmp_path: Path) -> None:
                 assert difference(expected, found[sink]) == "", (program.steps[0], sink)
 
 
-def test_what_spark_cannot_read_there_is_named(spark: SparkSession, tmp_path: Path) -> None:
+def test_unsupported_format_and_missing_file_at_a_url_are_named(spark: SparkSession, tmp_path: Path) -> None:
     assert [is_foreign(spark, files(f"{scheme}://a/b", "text")) for scheme in ("http", "sftp", "hdfs")] == [1, 1, 0]
     assert is_foreign(spark, files("hdfs://a/b", "text", options="/options.json"))
     assert not is_foreign(spark, files(tmp_path, "text"))

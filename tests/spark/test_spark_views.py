@@ -1,4 +1,4 @@
-"""Reconciliation: an online topology whose tasks are killed, a batch over its archive, and one answer of both."""
+"""Reconciliation: an online topology whose tasks are killed, a batch over its archive, and one merged answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.servers.spark import ROOT, run_heron
 from tests.support.waiting import wait_until
 
 RECORDS, RATE, BUCKET = 16_000, 400, 100
-LAG = 4_000  # records between what was in flight at a fault and T
+LAG = 4_000  # records between the tuples in flight at a fault and T
 PROGRAM = """
 import sys
 from pathlib import Path
@@ -63,13 +63,13 @@ def instances(home: Path) -> list[dict[str, Any]]:
 
 
 def newest(out: Path) -> int:
-    """The start of the newest bucket that the online layer shows, in seconds."""
+    """Return the start of the newest bucket of the online layer, in seconds."""
     buckets = [int(entry.name) for entry in (out / "view" / "online").glob("*") if entry.name.isdecimal()]
     return max(buckets, default=0) // 1000
 
 
 def kill_instances(home: Path, out: Path) -> None:
-    """Every task once, kill -9, each after the one before is back at work."""
+    """Kill every task once with kill -9, each after the previous one has recovered."""
     for name in sorted(process["name"] for process in instances(home)):
         (process,) = [p for p in instances(home) if p["name"] == name]
         os.kill(process["pid"], signal.SIGKILL)
@@ -84,7 +84,7 @@ def kill_instances(home: Path, out: Path) -> None:
 
 @contextmanager
 def tracker(home: Path) -> Iterator[str]:
-    """The address of a tracker for this home."""
+    """Yield the address of a tracker for this home."""
     environment = {**os.environ, "HERONRY_HOME": str(home), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "heron_cli", "tracker", "--port", "0"]
     log = (home / "tracker.log").open("w+")
@@ -108,7 +108,7 @@ def ask(address: str, path: str) -> Any:
         return json.loads(reply.read())["result"]
 
 
-def test_counts_are_the_truth_after_kill_9_once_the_batch_owns_the_faults(tmp_path: Path) -> None:
+def test_counts_are_exact_after_kill_9_once_the_batch_covers_the_faults(tmp_path: Path) -> None:
     home, out = tmp_path / "home", tmp_path / "out"
     file = tmp_path / "counted_program.py"
     file.write_text(PROGRAM.format(records=RECORDS, rate=RATE, bucket=BUCKET))
@@ -143,7 +143,7 @@ def test_counts_are_the_truth_after_kill_9_once_the_batch_owns_the_faults(tmp_pa
 
 
 def laid_out_by_key(version: Path) -> None:
-    """A reader finds keys by the footers, and each file is sorted."""
+    """Check that readers find keys by the footers, and that each file is sorted."""
     files = list(version.rglob("*.parquet"))
     assert files
     for file in files:
@@ -169,7 +169,7 @@ def served_by_the_tracker(home: Path, view: View) -> None:
 
 
 def corrected_by_the_next_batch(home: Path, out: Path) -> None:
-    """The online layer is made wrong behind T; it is believed until the next batch, and not after it."""
+    """Corrupt the online layer after T, and check that only the next batch corrects the answer."""
     last = max((out / "view" / "online").glob("*"), key=lambda entry: int(entry.name))
     file = next(last.glob("*.msgpack"))
     body = msgspec.msgpack.decode(file.read_bytes())

@@ -1,4 +1,4 @@
-"""``heron spark``: jobs on a Spark that is kept warm, one after the other; what they leave, and what ends it."""
+"""``heron spark``: consecutive jobs on a warm Spark, their leftovers, and the end of the Spark process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ numbers.source(sequence({count})).map(seen, name="seen").sink(to_files("/nowhere
 
 
 class World:
-    """A home with a warm Spark, and programs that run on it."""
+    """Home with a warm Spark, and programs that run on it."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -78,7 +78,7 @@ class World:
         )
 
     def records(self, argument: str, name: str = "") -> list[dict[str, Any]]:
-        """What a job writes that ran on the warm Spark, in the order of its numbers."""
+        """Run a job on the warm Spark; return its records, sorted by number."""
         job = self.start_job(argument, name)
         _, said = job.communicate(timeout=600)
         assert job.returncode == 0, said.decode()
@@ -106,8 +106,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield found
 
 
-def test_jobs_are_served_by_what_they_are_now(world: World) -> None:
-    """Code, arguments, environment and folder are the command's, though the workers are older than it."""
+def test_jobs_use_the_current_code_and_environment(world: World) -> None:
+    """Code, arguments, environment and folder are the command's, although the workers are older."""
     assert world.status()["state"] == "idle"
     for times, argument, name in ((1, "a", ""), (1, "a", ""), (2, "a", ""), (2, "b", ""), (2, "b", "x")):
         world.write(times)
@@ -117,7 +117,7 @@ def test_jobs_are_served_by_what_they_are_now(world: World) -> None:
     assert world.status()["state"] == "idle"
 
 
-def test_a_second_one_is_refused_and_the_record_is_its_users_alone(world: World) -> None:
+def test_second_start_is_rejected_and_the_record_is_private(world: World) -> None:
     again = world.heron("spark", "start")
     assert (again.returncode, b"runs already" in again.stderr) == (4, True)
     assert Places(world.home / "spark").record.stat().st_mode & 0o777 == 0o600
@@ -129,7 +129,7 @@ def test_a_second_one_is_refused_and_the_record_is_its_users_alone(world: World)
     assert all(ip in ("127.0.0.1", "::1", "::ffff:127.0.0.1") for ip in listening)
 
 
-def test_a_job_that_is_killed_leaves_nothing_in_it(world: World) -> None:
+def test_killed_job_leaves_nothing_in_the_warm_spark(world: World) -> None:
     world.write(1, seconds=30, count=100)
     job = world.start_job("a")
     try:
@@ -146,7 +146,7 @@ def test_a_job_that_is_killed_leaves_nothing_in_it(world: World) -> None:
     assert not list(world.place.glob(".out.*"))
 
 
-def test_a_job_goes_on_after_the_workers_of_others_were_ended(spark: SparkSession) -> None:
+def test_job_continues_after_the_workers_of_others_were_ended(spark: SparkSession) -> None:
     def same(batches: Iterator[Any]) -> Iterator[Any]:
         yield from batches
 
@@ -159,7 +159,7 @@ def test_a_job_goes_on_after_the_workers_of_others_were_ended(spark: SparkSessio
 
 
 def daemons() -> list[psutil.Process]:
-    """The processes of this one that fork Python workers."""
+    """Return the processes of this session that fork Python workers."""
     return [
         process for process in psutil.Process().children(recursive=True)
         if "pyspark.daemon" in " ".join(process.cmdline()) and "java" not in process.name()
@@ -167,7 +167,7 @@ def daemons() -> list[psutil.Process]:
     ]  # fmt: skip
 
 
-def test_a_job_that_fails_names_the_log_of_the_warm_spark(world: World) -> None:
+def test_failed_job_names_the_log_of_the_warm_spark(world: World) -> None:
     world.file.write_text(PROGRAM.format(times=1, seconds=0, count=2).replace("time.sleep(0)", "os._exit(3)"))
     job = world.start_job("dies")
     _, said = job.communicate(timeout=600)
@@ -176,7 +176,7 @@ def test_a_job_that_fails_names_the_log_of_the_warm_spark(world: World) -> None:
     assert Path(named).stat().st_size > 0
 
 
-def test_other_wishes_are_not_for_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_with_other_settings_does_not_use_the_warm_spark(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERONRY_HOME", str(world.home))
 
     def said(master: str = "local[*]", conf: dict[str, str] | None = None) -> str:
@@ -197,7 +197,7 @@ def test_other_wishes_are_not_for_it(world: World, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("way", ["stop", "SIGKILL"])
-def test_it_ends_and_leaves_no_process(way: str, tmp_path: Path) -> None:
+def test_stop_or_kill_leaves_no_process(way: str, tmp_path: Path) -> None:
     with kept_warm(tmp_path) as world:
         family = [psutil.Process(world.status()["pid"])]
         family += family[0].children(recursive=True)
@@ -212,7 +212,7 @@ def test_it_ends_and_leaves_no_process(way: str, tmp_path: Path) -> None:
         assert world.heron("spark", "stop").returncode == 0
 
 
-def test_one_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_failed_start_is_explained(tmp_path: Path) -> None:
     started = run_heron(tmp_path / "home", "spark", "start", "--conf", "spark.driver.memory=nonsense")
     assert started.returncode == 1
     assert b"did not start" in started.stderr

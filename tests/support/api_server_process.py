@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class ApiProcess:
-    """``python -m heron_apiserver`` on a free port."""
+    """Process ``python -m heron_apiserver`` on a free port."""
 
     def __init__(self, process: subprocess.Popen[str], port: int, home: Path, log: Path) -> None:
         self.process = process
@@ -36,22 +36,22 @@ class ApiProcess:
 
     @property
     def admin(self) -> str:
-        """The admin's token."""
+        """Return the admin's token."""
         return (self.home / "admin-token").read_text().strip()
 
     @property
     def reader(self) -> str:
-        """The one to look only."""
+        """Return the read-only token."""
         return (self.home / "read-token").read_text().strip()
 
     def request(self, method: str, path: str, *, token: str | None = None, **more: Any) -> httpx.Response:
-        """One request with a token: the admin's, unless another (or "" for none) is given."""
+        """Send a request with a token: the admin's by default, "" for none."""
         given = self.admin if token is None else token
         headers = {**({"authorization": f"Bearer {given}"} if given else {}), **more.pop("headers", {})}
         return httpx.request(method, self.url + path, headers=headers, timeout=60, trust_env=False, **more)
 
     def raw(self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> int:
-        """The status of exactly this request line; httpx would tidy it up."""
+        """Return the status of exactly this request line, which httpx would normalise."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         with contextlib.closing(connection):
             given = {"Authorization": f"Bearer {self.admin}", **(headers or {})}
@@ -62,26 +62,26 @@ class ApiProcess:
             return connection.getresponse().status
 
     def audit(self) -> list[dict[str, Any]]:
-        """The lines of the audit file."""
+        """Return the entries of the audit file."""
         return [json.loads(line) for line in (self.home / "audit.jsonl").read_text().splitlines()]
 
     def files(self) -> set[str]:
-        """All files of the home but the state, the log and what is always there."""
+        """Return all files of the home except the state, the log and the permanent files."""
         found = (p.relative_to(self.home).as_posix() for p in self.home.rglob("*") if p.is_file())
         always = ("admin-token", "read-token", "tokens.json", "audit.jsonl", "heron_apiserver.lock", "store-id")
         return {name for name in found if not name.startswith(("state/", "requests/")) and name not in always}
 
     def kill(self) -> None:
-        """As a power cut would."""
+        """Kill the process, as a power cut would."""
         self.process.kill()
         self.process.wait(30)
 
 
 @contextlib.contextmanager
 def api_server(home: Path, *arguments: str, ready: bool = True, name: str = "") -> Iterator[ApiProcess]:
-    """An api server until the end of the block; unless it was killed it must end by SIGTERM, with exit code 0.
+    """Run an API server for the block. Unless killed, it must end on SIGTERM with exit code 0.
 
-    ``name`` tells the logs of several in one home apart.
+    ``name`` distinguishes the logs of several servers in one home.
     """
     log = home.with_name(f"{home.name}{name}.log")
     with open(log, "ab") as errors:
@@ -112,13 +112,13 @@ def api_server(home: Path, *arguments: str, ready: bool = True, name: str = "") 
 
 
 class Heron:
-    """The command with a home of its own."""
+    """The command with its own home."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
 
     def run(self, *arguments: str, stdin: str = "", code: int | None = 0) -> subprocess.CompletedProcess[str]:
-        """One command; it must end with ``code``."""
+        """Run a command, which must end with ``code``."""
         done = subprocess.run(
             [sys.executable, "-m", "heron_cli", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=240,
             input=stdin, env={**os.environ, "HERONRY_HOME": str(self.home)}, check=False,
@@ -127,13 +127,13 @@ class Heron:
         return done
 
     def data(self, *arguments: str) -> Any:
-        """What a command says as JSON."""
+        """Return the JSON output of a command."""
         return json.loads(self.run(*arguments, "-o", "json").stdout)
 
     def query(self, *arguments: str) -> Any:
-        """Return what a command prints as JSON, run in this process: for ``status`` and others that tests poll."""
+        """Return the JSON output of a command run in this process: for ``status`` and others that tests poll."""
         return query_json(*arguments, environment={"HERONRY_HOME": str(self.home)})
 
     def data_of_doctor(self) -> Any:
-        """Its findings; it ends with 1 if this machine lacks anything."""
+        """Return the findings of the doctor, which ends with 1 if this machine lacks anything."""
         return json.loads(self.run("doctor", "-o", "json", code=None).stdout)

@@ -23,35 +23,35 @@ SPOUTS = 1
 
 
 class Nodes(Protocol):
-    """The machines."""
+    """Machines of a cluster."""
 
     def lap(self, what: str) -> None:
-        """Print it, with the time."""
+        """Print a message with the time."""
 
 
 class Cluster(Protocol):
-    """Where it runs."""
+    """Cluster under test."""
 
     @property
     def nodes(self) -> Nodes: ...
 
     def submit(self, file: Path, topology: str, name: str, given: dict[str, Any], *options: str) -> None:
-        """Every task runs when this returns."""
+        """Submit a topology; every task runs when this returns."""
 
     def wait_until_it_runs(self, name: str) -> None:
-        """Every process of a topology."""
+        """Wait until every process of a topology runs."""
 
     def folders(self, name: str) -> list[Path]:
-        """What there is of a topology on the storage that all nodes share."""
+        """Return the folders of a topology on the shared storage."""
 
     def kill(self, name: str) -> None:
-        """``heron kill``; nothing is left of the topology when this returns."""
+        """Run ``heron kill``; nothing is left of the topology when this returns."""
 
 
 def word_count(
     config: dict[str, Any], copies: int = 2, lines_per_second: int = 100, processors: float = 0.1
 ) -> dict[str, Any]:
-    """What the topology is given: ``copies`` of words and of sinks, and of ``processors`` so many to each task."""
+    """Return the topology's arguments: ``copies`` of words and of sinks, and ``processors`` per task."""
     tasks = {"lines": SPOUTS, "words": copies, "sink": copies}
     return {
         "config": {"topology.component.cpumap": dict.fromkeys(tasks, processors), **config}, "tasks": tasks,
@@ -60,10 +60,10 @@ def word_count(
 
 
 class ClusterFlow:
-    """The topology, and what it has written."""
+    """Topology and its output."""
 
     def __init__(self, cluster: Cluster, name: str, given: dict[str, Any]) -> None:
-        """Submits it; data flows when this returns."""
+        """Submit the topology and wait until data flows."""
         self.cluster, self.name = cluster, name
         package = Path(tempfile.mkdtemp(prefix="heronry-package-"))
         for file in FILES:
@@ -78,15 +78,15 @@ class ClusterFlow:
         wait_until(lambda: self.written() > 0, f"{name} writes")
 
     def written(self) -> int:
-        """Bytes, by all sinks that ever were."""
+        """Return the bytes written by all sinks so far."""
         return fault_ledger.written_bytes(self.output)
 
     def acked(self) -> int:
-        """Lines."""
+        """Return the number of acked lines."""
         return sum(int(spout["done"]) for spout in fault_ledger.progress(self.output).values())
 
     def goes_on(self) -> None:
-        """Wait until it runs as a whole, and all that was emitted until then is acked."""
+        """Wait until it runs completely and all lines emitted until then are acked."""
         self.cluster.wait_until_it_runs(self.name)
         emitted = {task: spout["next"] for task, spout in fault_ledger.progress(self.output).items()}
 
@@ -97,7 +97,7 @@ class ClusterFlow:
         wait_until(acked, "every line emitted so far is acked")
 
     def ends(self) -> None:
-        """Its source does; every word of every line is there, and ``heron kill`` leaves nothing of it."""
+        """End the source; check that every word of every line is there, and that ``heron kill`` leaves nothing."""
         (self.output / "end").touch()
         wait_until(lambda: fault_ledger.all_acked(self.output, SPOUTS), "all is acked")
         account = self.text.account(self.output)

@@ -9,7 +9,7 @@ from heronry.api.tuples import Tuple
 
 
 class TaskPlace:
-    """The part of a task's context that connectors ask for. ``sources``: component to the fields it emits."""
+    """Subset of a task's context that connectors use. ``sources``: emitted fields by component."""
 
     def __init__(
         self, component: str = "sink", task: int = 1, tasks: tuple[int, ...] = (1, 2), topology: str = "Topology",
@@ -42,7 +42,7 @@ class TaskPlace:
 
 
 class Recorded:
-    """What the engine gives a source that keeps positions: derive from this and the source."""
+    """Mixin with the interface that the engine gives a source that keeps positions; derive from this and the source."""
 
     def __init__(self, keyed: dict[str, Any]) -> None:
         self.keyed = keyed
@@ -56,16 +56,16 @@ class Recorded:
 
 
 def made(sink: Any, config: dict[str, Any], place: TaskPlace | None = None) -> Any:
-    """A component, initialised."""
+    """Return the component, initialised."""
     sink.initialize(config, place or TaskPlace())
     return sink
 
 
 def checkpoint(number: int, generation: int = 1, task: int = 1) -> Checkpoint:
-    """As the runtime names it."""
+    """Return a checkpoint with the runtime's naming."""
     return Checkpoint(number, generation, f"{generation}-{number}-{task}-abc")
 
 
 def row(**values: Any) -> Tuple:
-    """A tuple with these fields."""
+    """Return a tuple with these fields."""
     return Tuple.of(list(values.values()), list(values))

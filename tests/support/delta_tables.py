@@ -24,7 +24,7 @@ TYPES = arrow.schema(
 
 
 def typed(n: int) -> dict[str, Any]:
-    """A row with a value of every type, or None."""
+    """Return a row with a value of every type, or None."""
     full = {
         "n": n, "word": "xyé"[n % 3], "small": n % 7 - 3, "price": Decimal(n) / 4, "x": n / 3, "ok": n % 2 == 0,
         "raw": bytes([n % 256, 0]), "day": dt.date(2020, 1, 1) + dt.timedelta(n),
@@ -34,19 +34,19 @@ def typed(n: int) -> dict[str, Any]:
 
 
 def make(path: Path, schema: Any = WORDS, **more: Any) -> str:
-    """An empty table."""
+    """Create an empty table."""
     deltalake.DeltaTable.create(str(path), schema, **more)
     return str(path)
 
 
 def write(path: Path | str, rows: list[dict[str, Any]], schema: Any = WORDS, **more: Any) -> None:
-    """Append rows, by the library's own writer."""
+    """Append rows with the library's own writer."""
     table = arrow.Table.from_pylist(rows, schema=schema)
     deltalake.write_deltalake(str(path), table, mode="append", **more)
 
 
 def rows_of(path: Path | str) -> list[dict[str, Any]]:
-    """All rows, by the library's own SQL engine."""
+    """Return all rows, read with the library's own SQL engine."""
     query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(path))).execute("select * from t")
     found: list[dict[str, Any]] = arrow.table(query).to_pylist()
     return found

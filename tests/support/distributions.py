@@ -9,7 +9,7 @@ from pathlib import Path
 def write_distribution(
     folder: Path, name: str, offers: Mapping[str, Mapping[str, str]], modules: Mapping[str, str] | None = None
 ) -> Path:
-    """A distribution in ``folder``. ``offers``: group to names and values; ``modules``: module name to its text."""
+    """Write a distribution. ``offers``: names and values by group; ``modules``: text by module name."""
     info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")

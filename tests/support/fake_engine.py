@@ -25,7 +25,7 @@ SIGNALS = {"SIGTERM": 143, "SIGKILL": 137}
 
 @dataclass
 class Container:
-    """One of them."""
+    """Container of the machine."""
 
     name: str
     labels: Mapping[str, str]
@@ -40,7 +40,7 @@ class Container:
 
 
 class Gate:
-    """A call that hangs: ``entered`` when somebody is in it, and it goes on once it is ``opened``."""
+    """Call that hangs: ``entered`` is set when a caller waits; ``opened`` lets it continue."""
 
     def __init__(self) -> None:
         self.entered = threading.Event()
@@ -48,13 +48,13 @@ class Gate:
 
 
 class Machine:
-    """What runs. ``fails``: method to what its error says; ``gates``: method, and perhaps container, that hangs."""
+    """Machine with containers. ``fails``: error text by method; ``gates``: hanging calls by method and container."""
 
     def __init__(self) -> None:
         self.images = {"debian:bookworm-slim"}
         self.containers: dict[str, Container] = {}
         self.networks: dict[str, Mapping[str, str]] = {}
-        self.ways_out: set[str] = set()  # networks that lead beyond themselves
+        self.ways_out: set[str] = set()  # networks with an outside connection
         self.expected: dict[str, int] = {}  # containers of each network
         self.domain = "machine"  # of host names
         self.volumes: dict[str, dict[str, bytes]] = {}
@@ -73,7 +73,7 @@ class Machine:
         return self.gates.setdefault((method, name), Gate())
 
     def enter(self, method: str, name: str = "") -> None:
-        """A call begins."""
+        """Begin a call."""
         for key in ((method, ""), (method, name)):
             gate = self.gates.get(key)
             if gate is not None:
@@ -83,7 +83,7 @@ class Machine:
             raise EngineError(self.fails[method])
 
     def find(self, name: str) -> Container:
-        """By id or name."""
+        """Return a container by id or name."""
         with self.lock:
             for key, container in self.containers.items():
                 if name in (key, container.name):
@@ -91,13 +91,13 @@ class Machine:
         raise EngineError(f"the Docker engine says: No such container: {name}")
 
     def add(self, container: Container) -> str:
-        """A container of its own id."""
+        """Add a container and return its id."""
         key = f"id{next(self._serial)}"
         self.containers[key] = container
         return key
 
     def end(self, name: str, code: int, said: str = "", *, out_of_memory: bool = False) -> None:
-        """It exits."""
+        """End a container."""
         with self.lock:
             container = self.find(name)
             container.state, container.code, container.said = "exited", code, said
@@ -105,39 +105,39 @@ class Machine:
             self.tell()
 
     def vanish(self, name: str) -> None:
-        """Somebody removes it."""
+        """Remove a container from outside."""
         with self.lock:
             self.containers = {k: c for k, c in self.containers.items() if c.name != name}
             self.tell()
 
     def tell(self) -> None:
-        """Something happened to a container."""
+        """Record an event."""
         self.events += 1
         self.changed.notify_all()
 
 
 class FakeEngine:
-    """See ``heron_control.schedulers.engine.Engine``."""
+    """Fake of ``heron_control.schedulers.engine.Engine``."""
 
     def __init__(self, machine: Machine, project: str) -> None:
         self.machine = machine
         self.project = project
 
     def cores(self) -> float:
-        """Two."""
+        """Return two cores."""
         return 2.0
 
     def host(self, name: str, network: str) -> str:
         return f"{name}.{self.machine.domain}"
 
     def require_image(self, image: str) -> None:
-        """Of those that are there."""
+        """Check that the image exists."""
         self.machine.enter("require_image")
         if image not in self.machine.images:
             raise EngineError(f"the image {image} is not on the Docker engine; build it with `make image`")
 
     def containers(self) -> list[Seen]:
-        """Those with a number."""
+        """Return the containers with a number."""
         self.machine.enter("containers")
         with self.machine.lock:
             return [
@@ -147,7 +147,7 @@ class FakeEngine:
             ]
 
     def joiners(self) -> list[Joiner]:
-        """Those that run."""
+        """Return the running containers."""
         self.machine.enter("joiners")
         with self.machine.lock:
             return [
@@ -157,13 +157,13 @@ class FakeEngine:
             ]
 
     def ending(self, container: str) -> Ending:
-        """As it was told."""
+        """Return the recorded ending."""
         self.machine.enter("ending")
         c = self.machine.find(container)
         return Ending(c.code, c.out_of_memory, c.said, int(c.host.get("Memory", 0)))
 
     def events(self, since: int, until: int) -> Iterator[object]:
-        """A number for each."""
+        """Yield a number for each event."""
         known = self.machine.events
         while time.time() < until and not self.machine.closed:
             with self.machine.changed:
@@ -172,7 +172,7 @@ class FakeEngine:
             yield from news
 
     def create(self, name: str, body: Mapping[str, Any], files: Mapping[str, bytes], folder: str) -> str:
-        """It is there, and does not run."""
+        """Create a container without starting it."""
         self.machine.enter("create", name)
         with self.machine.lock:
             self.require_image(body["Image"])
@@ -188,7 +188,7 @@ class FakeEngine:
             )
 
     def start(self, container: str) -> int:
-        """It runs, or has run."""
+        """Start a container."""
         self.machine.enter("start", self.machine.find(container).name)
         with self.machine.lock:
             c = self.machine.find(container)
@@ -202,7 +202,7 @@ class FakeEngine:
             return 0 if c.state == "exited" else 4242
 
     def signal(self, container: str, name: str) -> None:
-        """It ends, unless it is deaf."""
+        """End a container, unless it ignores the signal."""
         try:
             c = self.machine.find(container)
         except EngineError:
@@ -213,7 +213,7 @@ class FakeEngine:
             self.machine.end(c.name, SIGNALS[name])
 
     def remove(self, container: str) -> None:
-        """Gone."""
+        """Remove a container."""
         self.machine.enter("remove")
         with self.machine.lock:
             gone = [key for key, c in self.machine.containers.items() if container in (key, c.name)]
@@ -222,12 +222,12 @@ class FakeEngine:
                 self.machine.tell()
 
     def networks(self) -> dict[str, Owner]:
-        """Of this project."""
+        """Return the networks of this project."""
         self.machine.enter("networks")
         return self._owned(self.machine.networks)
 
     def volumes(self) -> dict[str, Owner]:
-        """Of this project."""
+        """Return the volumes of this project."""
         self.machine.enter("volumes")
         return self._owned(self.machine.volume_labels)
 
@@ -237,7 +237,7 @@ class FakeEngine:
             return {name: Owner(*_owner(found)) for name, found in ours.items()}
 
     def make_network(self, name: str, labels: Mapping[str, str], *, internal: bool = True) -> None:
-        """There."""
+        """Create a network."""
         self.machine.enter("make_network")
         if not internal:
             self.machine.ways_out.add(name)
@@ -247,18 +247,18 @@ class FakeEngine:
         self.machine.expected[network] = containers
 
     def make_volume(self, name: str, labels: Mapping[str, str]) -> None:
-        """There."""
+        """Create a volume."""
         self.machine.enter("make_volume")
         self.machine.volumes.setdefault(name, {})
         self.machine.volume_labels.setdefault(name, dict(labels))
 
     def connect(self, joiner: Joiner, network: str) -> None:
-        """On it."""
+        """Connect a container to a network."""
         self.machine.enter("connect")
         self.machine.find(joiner.id).networks.add(network)
 
     def remove_network(self, name: str) -> None:
-        """Nobody is on it any more."""
+        """Remove a network and disconnect its containers."""
         self.machine.enter("remove_network")
         with self.machine.lock:
             for container in self.machine.containers.values():
@@ -266,13 +266,13 @@ class FakeEngine:
             self.machine.networks.pop(name, None)
 
     def remove_volume(self, name: str) -> None:
-        """With its files."""
+        """Remove a volume with its files."""
         self.machine.enter("remove_volume")
         self.machine.volumes.pop(name, None)
         self.machine.volume_labels.pop(name, None)
 
     def read_folder(self, reader: str, body: Mapping[str, Any], path: str) -> Generator[bytes, None, None]:
-        """A tar in one piece."""
+        """Yield a tar in one piece."""
         self.machine.enter("read_folder")
         self.require_image(body["Image"])
         mount = body["HostConfig"]["Mounts"][0]
@@ -288,7 +288,7 @@ class FakeEngine:
             yield target.getvalue()
 
     def write_folder(self, writer: str, body: Mapping[str, Any], folder: Path, path: str) -> None:
-        """Into a volume that is there."""
+        """Write a folder to an existing volume."""
         self.machine.enter("write_folder")
         self.require_image(body["Image"])
         mount = body["HostConfig"]["Mounts"][0]
@@ -297,7 +297,7 @@ class FakeEngine:
         self.machine.volumes[mount["Source"]] |= files
 
     def close(self) -> None:
-        """Nobody listens to its events any more."""
+        """Stop listening to events."""
         self.machine.closed = True
 
 

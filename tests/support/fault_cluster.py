@@ -39,7 +39,7 @@ COMMAND_SECONDS = 240.0
 POLL_SECONDS = 0.05
 SAMPLE_SECONDS = 0.1
 LOG_LINES_SHOWN = 12
-NICE = 2  # whoever watches shall not have to queue behind the topology, which takes all the processor time there is
+NICE = 2  # observers must not compete for the CPU with the topology, which uses all of it
 MiB = 1024 * 1024
 Process = dict[str, Any]  # one of ``heron status -o json``
 
@@ -57,7 +57,7 @@ SETTINGS: dict[str, Any] = {
 
 
 class Flow:
-    """How much the sinks have written, over time: a thread that looks at the sizes of their files."""
+    """Bytes written by the sinks over time, observed by a thread that reads their file sizes."""
 
     def __init__(self, output: Path) -> None:
         self._output = output
@@ -77,16 +77,16 @@ class Flow:
 
     @property
     def bytes(self) -> int:
-        """Now."""
+        """Return the bytes written so far."""
         return written_bytes(self._output)
 
     def seconds_of_flow(self) -> float:
-        """How long ago the first row was written."""
+        """Return the seconds since the first row was written."""
         began = next((t for t, size in list(self._samples) if size), None)
         return 0.0 if began is None else time.monotonic() - began
 
     def rate(self, until: float, seconds: float) -> float:
-        """Bytes a second in the ``seconds`` before ``until``."""
+        """Return the bytes per second in the ``seconds`` before ``until``."""
         window = [(t, size) for t, size in list(self._samples) if until - seconds - SAMPLE_SECONDS <= t <= until]
         if len(window) < 2:
             return 0.0
@@ -94,7 +94,7 @@ class Flow:
         return (s1 - s0) / (t1 - t0)
 
     def seconds_to(self, share: float, of_rate: float, after: float, until: float) -> float | None:
-        """Seconds from ``after`` to the first whole second with this share of a rate; None if there was none."""
+        """Return the seconds from ``after`` to the first full second at this share of a rate; None if there is none."""
         for t, _ in list(self._samples):
             if after + 1 <= t <= until and self.rate(t, 1) >= share * of_rate:
                 return t - 1 - after
@@ -102,7 +102,7 @@ class Flow:
 
 
 class FaultCluster:
-    """One topology. ``config`` are topology.* keys, ``settings`` are heron.* keys."""
+    """Topology under test. ``config`` are topology.* keys, ``settings`` are heron.* keys."""
 
     cluster = "local"
 
@@ -135,13 +135,13 @@ class FaultCluster:
         self.flow = Flow(self.output)
 
     def lap(self, what: str) -> None:
-        """For whoever asks where the time goes."""
+        """Print a message with the time."""
         print(f"{time.monotonic() - self._began:6.1f} s  {what}")
 
     # The command.
 
     def heron(self, *arguments: str, code: int = 0, nice: int = 0) -> str:
-        """One command; what it says on stdout. It must exit with ``code``."""
+        """Run a command, which must exit with ``code``; return its standard output."""
         done = subprocess.run(
             ["nice", "-n", str(nice), sys.executable, "-m", "heron_cli", *arguments],
             cwd=ROOT, env=self.environment, capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS,
@@ -151,63 +151,63 @@ class FaultCluster:
         return done.stdout
 
     def submit(self, deactivated: bool = False) -> None:
-        """Submit; every task runs when this returns, with its spouts at rest if ``deactivated``."""
+        """Submit; every task runs when this returns, with paused spouts if ``deactivated``."""
         self.heron(*self.submit_arguments(*["--deploy-deactivated"] * deactivated), nice=NICE)
         self._runtime = Path(self.launch.runtime_dir)
 
     def submit_arguments(self, *more: str) -> list[str]:
-        """The command, with ``more`` options."""
+        """Return the arguments of a submit, with ``more`` options."""
         settings = [f"--config-property={key}={value}" for key, value in self._settings.items()]
         return ["submit", self.cluster, str(TOPOLOGY), "Faults", "--name", self.name, "--wait-timeout", "120",
                 *settings, *more, "--", json.dumps(self._given)]  # fmt: skip
 
     def say(self, *arguments: str) -> str:
-        """A command that only looks, without a new interpreter for it: some are asked again and again."""
+        """Return the output of a read-only command, run in this process since tests poll it."""
         done = CliRunner().invoke(make_app(), arguments, env=self.environment)
         assert done.exit_code == 0, done.output
         return done.stdout
 
     def status(self) -> dict[str, Any]:
-        """``heron status -o json``."""
+        """Return ``heron status -o json``."""
         found: dict[str, Any] = json.loads(self.say("status", self.cluster, self.name, "-o", "json"))
         return found
 
     def processes(self) -> dict[str, Process]:
-        """Name to process."""
+        """Return the processes by name."""
         return {process["name"]: process for process in self.status()["processes"]}
 
     def running(self, replaced: dict[str, int] | None = None) -> dict[str, Process] | None:
-        """All processes, if all run and none of ``replaced`` (name to id) is the one it was; else None."""
+        """Return all processes if all run and none of ``replaced`` (name to pid) is the same; otherwise None."""
         status = self.status()
         processes = {process["name"]: process for process in status["processes"]}
         same = [n for n, pid in (replaced or {}).items() if n in processes and processes[n]["pid"] == pid]
         return processes if status["state"] == "running" and not same else None
 
-    # The world outside.
+    # Files and processes.
 
     @property
     def place(self) -> Path:
-        """The topology's folder."""
+        """Return the topology's folder."""
         (found,) = self.home.glob(f"topologies/{self.cluster}/*/default/{self.name}")
         return found
 
     @property
     def launch(self) -> Launch:
-        """What the processes were started with."""
+        """Return the launch file of the processes."""
         return Launch.load(self.place / "launch.json")
 
     def log(self, name: str) -> str:
-        """What a process has logged."""
+        """Return the log of a process."""
         path = self.place / "log-files" / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
     def replaced(self, victims: dict[str, int]) -> bool:
-        """True when each of these names (to the id it had) belongs to another process. Cheaper than ``running``."""
+        """Return True when each of these names has another pid. Cheaper than ``running``."""
         found = [process for name in victims for process in self.titled(name, whole=True)]
         return len(found) == len(victims) and not {process.pid for process in found} & set(victims.values())
 
     def titled(self, prefix: str = "", whole: bool = False) -> list[psutil.Process]:
-        """Living processes of this topology, by title; also those that have none yet, by their command line."""
+        """Return living processes of this topology by title, or by command line before they have a title."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
@@ -220,22 +220,22 @@ class FaultCluster:
         return found
 
     def kill_9(self, pid: int) -> None:
-        """As the OOM killer would."""
+        """Kill a process, as the OOM killer would."""
         os.kill(pid, signal.SIGKILL)
 
     def stop(self, pid: int) -> None:
-        """SIGSTOP; ``cont`` undoes it, at the latest when the cluster is closed."""
+        """Stop a process (SIGSTOP); ``cont`` resumes it, at the latest when the cluster is closed."""
         os.kill(pid, signal.SIGSTOP)
         self._stopped.append(pid)
 
     def cont(self, pid: int) -> None:
-        """SIGCONT."""
+        """Resume a process (SIGCONT)."""
         self._stopped.remove(pid)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
 
     def master(self) -> tuple[MasterLocation | None, MasterEpoch | None]:
-        """Who leads and the highest epoch, by the state store."""
+        """Return the leader and the highest epoch in the state store."""
         store = open_address(local_store(self.home, self.cluster))
         store.open()
         try:
@@ -248,7 +248,7 @@ class FaultCluster:
         )
 
     def rss(self) -> dict[str, int]:
-        """Resident bytes of stream managers and instances, by name."""
+        """Return the resident bytes of stream managers and instances, by name."""
         found = {}
         for process in self.titled("stream_manager-") + self.titled("container_"):
             with contextlib.suppress(psutil.Error):
@@ -258,23 +258,23 @@ class FaultCluster:
     # The flow.
 
     def wait_for_flow(self, seconds: float) -> None:
-        """Until data has flowed for so long."""
+        """Wait until data has flowed for this long."""
         wait_until(lambda: self.flow.seconds_of_flow() >= seconds, f"{seconds:.1f} s of data in flow")
 
     def wait_for_more(self, count: int = 1) -> None:
-        """Until the sinks have written so many bytes more."""
+        """Wait until the sinks have written this many more bytes."""
         before = self.flow.bytes
         wait_until(lambda: self.flow.bytes >= before + count, f"the sinks write {count} bytes more")
 
     def finish(self) -> None:
-        """The source ends; wait until every line is acked."""
+        """End the source; wait until every line is acked."""
         (self.output / "end").touch()
         wait_until(lambda: all_acked(self.output, self.tasks["lines"]), "every line is acked")
 
     # The end.
 
     def kill(self) -> None:
-        """``heron kill``, and nothing is left: no process, no socket, no state, no folder."""
+        """Run ``heron kill`` and check that no process, socket, state or folder is left."""
         self.heron("kill", self.cluster, self.name)
         assert self.titled() == []
         assert self._runtime is not None
@@ -285,7 +285,7 @@ class FaultCluster:
         self.heron("status", self.cluster, self.name, code=3)
 
     def nodes(self) -> list[str]:
-        """The nodes of the state store that belong to this topology."""
+        """Return the nodes of this topology in the state store."""
         store = open_address(local_store(self.home, self.cluster))
         store.open()
         try:
@@ -295,7 +295,7 @@ class FaultCluster:
             store.close()
 
     def explain(self) -> str:
-        """The state of things, for a test that has failed."""
+        """Return the state of the cluster, for a failed test."""
         text = [f"containers: {self.containers}; written: {self.flow.bytes}"]
         with contextlib.suppress(AssertionError, subprocess.SubprocessError):
             text.append(self.heron("status", self.cluster, self.name, "-v"))
@@ -306,7 +306,7 @@ class FaultCluster:
         return "\n".join(text)
 
     def clean_up(self) -> None:
-        """After a failure: end what is left."""
+        """End all remaining processes after a failure."""
         for pid in list(self._stopped):
             self.cont(pid)
         if self.titled():
@@ -319,7 +319,7 @@ class FaultCluster:
 
 @contextlib.contextmanager
 def fault_cluster(containers: int, deactivated: bool = False, **arguments: Any) -> Iterator[FaultCluster]:
-    """A submitted topology, at rest if ``deactivated``; killed at the end, with nothing left of it."""
+    """Yield a submitted topology, paused if ``deactivated``; it is killed at the end, and nothing may be left."""
     cluster = FaultCluster(containers, **arguments)
     try:
         cluster.submit(deactivated)

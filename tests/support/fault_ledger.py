@@ -20,24 +20,24 @@ CHUNK = 1 << 18  # lines or rows at a time; a run writes tens of millions
 
 
 def progress(output: Path) -> dict[int, dict[str, Any]]:
-    """Spout task to what it has saved."""
+    """Return the saved progress by spout task."""
     return {int(p.stem.split("-")[1]): json.loads(p.read_text()) for p in sorted(output.glob("progress-*.json"))}
 
 
 def all_acked(output: Path, spouts: int) -> bool:
-    """True when every spout has ended and every line of it is acked."""
+    """Return True when every spout has ended and all its lines are acked."""
     found = progress(output)
     return len(found) == spouts and all(p["end"] is not None and p["done"] == p["end"] for p in found.values())
 
 
 def written_bytes(output: Path) -> int:
-    """How much all sinks have written so far."""
+    """Return the bytes written by all sinks so far."""
     return sum(p.stat().st_size for p in output.glob("sink-*"))
 
 
 @dataclass(frozen=True)
 class Account:
-    """The outcome of a run. Numbers of words, but for ``lines`` and ``failed`` (lines that the spouts were told of)."""
+    """Outcome of a run in words, except ``lines`` and ``failed`` (lines that failed at the spouts)."""
 
     lines: int
     words: int
@@ -49,12 +49,12 @@ class Account:
     torn_rows: int
 
     def complete(self) -> bool:
-        """Every id, every place, every word."""
+        """Return True if no word is missing or invented."""
         return self.missing == 0 and self.wrong == 0 and self.unknown == 0
 
 
 class Text:
-    """The words of the text: where each line's words begin."""
+    """Words of the text: positions of each line's words."""
 
     def __init__(self, path: Path) -> None:
         lines = [words_of(line) for line in path.read_text().splitlines()]
@@ -66,11 +66,11 @@ class Text:
         assert self.words.dtype.itemsize <= ROW["word"].itemsize, "a word of the text is too long for a row"
 
     def places(self, numbers: Any) -> Any:
-        """The place of each line's first word."""
+        """Return the position of each line's first word."""
         return numbers // self.lines * self.count + self.starts[numbers % self.lines]
 
     def account(self, output: Path) -> Account:
-        """Compare. Call it when all is acked."""
+        """Compare the output with the text. Call it when all is acked."""
         spouts = progress(output)
         highest = max((p["end"] for p in spouts.values()), default=0)
         rounds = highest // self.lines + 1
@@ -108,14 +108,14 @@ class Text:
         )
 
     def _all_places(self, numbers: Any) -> Any:
-        """The places of all words of these lines."""
+        """Return the positions of all words of these lines."""
         widths = self.widths[numbers % self.lines]
         within = np.arange(widths.sum()) - np.repeat(np.cumsum(widths) - widths, widths)
         return np.repeat(self.places(numbers), widths) + within
 
 
 def _rows_of(path: Path) -> Iterator[Any]:
-    """The rows of one process, some at a time; without the last one if that is torn."""
+    """Yield the rows of one process in pieces, without a torn last row."""
     with path.open("rb") as file:
         while data := file.read(CHUNK * ROW.itemsize):
             yield np.frombuffer(data[: len(data) // ROW.itemsize * ROW.itemsize], dtype=ROW)

@@ -39,12 +39,12 @@ Done = subprocess.CompletedProcess[str]
 
 
 def unique(name: str) -> str:
-    """A topology name nobody else has."""
+    """Return a unique topology name."""
     return f"{name}-{secrets.token_hex(3)}"
 
 
 def json_lines(file: Path) -> list[Any]:
-    """The whole lines of a file that others append to; none if it is not there yet."""
+    """Return the complete lines of a file that others append to; an empty list if it does not exist."""
     if not file.exists():
         return []
     whole, _, _ = file.read_text().rpartition("\n")
@@ -52,46 +52,46 @@ def json_lines(file: Path) -> list[Any]:
 
 
 class HeronCommand:
-    """A temporary ``HERONRY_HOME`` below ``folder``."""
+    """``heron`` command with a temporary ``HERONRY_HOME`` below ``folder``."""
 
     def __init__(self, folder: Path, home: Path | None = None) -> None:
         self.folder = folder
         self.home = home or folder / "home"
         self.environment = {**os.environ, "HERONRY_HOME": str(self.home), "NO_COLOR": "1"}
         self.command = PLAIN_COMMAND
-        self.reads_in_process = True  # False where the command has other packages than the tests
+        self.reads_in_process = True  # False if the command has other packages than the tests
         self.cwd = ROOT
-        self.submitted: dict[str, list[dict[str, Any]]] = {}  # name to the launch.json of each submission
+        self.submitted: dict[str, list[dict[str, Any]]] = {}  # launch.json of each submission, by name
 
     # The command.
 
     def start(self, *arguments: str, **more: Any) -> subprocess.Popen[str]:
-        """The command, running."""
+        """Start the command."""
         return subprocess.Popen(
             [*self.command, *arguments],
             cwd=self.cwd, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more,
         )  # fmt: skip
 
     def run(self, *arguments: str, code: int = 0, **more: Any) -> Done:
-        """The command, which must end with ``code``, and never with a Python traceback of its own."""
+        """Run the command, which must end with ``code`` and without a Python traceback of its own."""
         return self.finish(self.start(*arguments, **more), code)
 
     @staticmethod
     def finish(process: subprocess.Popen[str], code: int | None = 0) -> Done:
-        """Wait for a command, which must end with ``code`` (None: with any)."""
+        """Wait for a command, which must end with ``code`` (None: any)."""
         out, err = process.communicate(timeout=COMMAND_SECONDS)
         arguments = list(process.args)[3:]  # type: ignore[arg-type]
         assert code in (None, process.returncode), f"heron {arguments}: {process.returncode}, not {code}\n{out}\n{err}"
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     def json(self, *arguments: str) -> Any:
-        """Return what the command prints as JSON. Commands that tests poll run in this process."""
+        """Return the JSON output of the command. Commands that tests poll run in this process."""
         if arguments[0] in READING_COMMANDS and self.reads_in_process and self.command == PLAIN_COMMAND:
             return query_json(*arguments, environment=self.environment)
         return json.loads(self.run(*arguments, "-o", "json").stdout)
 
     def start_submit(self, name: str, file: str | Path, *arguments: str, **properties: Any) -> subprocess.Popen[str]:
-        """``heron submit``, running. ``arguments`` go before and behind ``--`` as they are."""
+        """Start ``heron submit``. ``arguments`` are inserted unchanged before and after ``--``."""
         given = {**QUICK, **{key.replace("__", "."): str(value) for key, value in properties.items()}}
         options = [part for key, value in given.items() for part in ("--config-property", f"{key}={value}")]
         self.submitted.setdefault(name, [])
@@ -103,21 +103,21 @@ class HeronCommand:
         self.remember(name)
 
     def remember(self, name: str) -> dict[str, Any]:
-        """Note where a running topology has its things, for the check of leftovers."""
+        """Record the folders of a running topology, for the check of leftovers."""
         (place,) = (self.home / "topologies" / "local").glob(f"*/default/{name}")
         launch = dict(json.loads((place / "launch.json").read_text()))
         self.submitted.setdefault(name, []).append(launch)
         return launch
 
     def kill(self, name: str) -> None:
-        """Kill, and see that nothing is left."""
+        """Kill a topology and check that nothing is left."""
         self.run("kill", "local", name)
         self.nothing_is_left(name)
 
-    # What runs.
+    # State.
 
     def status(self, name: str) -> dict[str, Any]:
-        """``heron status -o json``."""
+        """Return ``heron status -o json``."""
         return dict(self.json("status", "local", name))
 
     def reaches(self, name: str, state: str) -> None:
@@ -125,23 +125,23 @@ class HeronCommand:
         wait_until_equal(lambda: self.status(name)["state"], state, f"the state of {name}")
 
     def process(self, name: str, process: str) -> dict[str, Any]:
-        """One process of the status."""
+        """Return one process of the status."""
         (found,) = (p for p in self.status(name)["processes"] if p["name"] == process)
         return dict(found)
 
     def pids(self, name: str) -> dict[str, int]:
-        """Process name to process id."""
+        """Return pids by process name."""
         return {p["name"]: p["pid"] for p in self.status(name)["processes"]}
 
     def totals(self, name: str) -> dict[str, dict[str, float]]:
-        """Component to metric to total."""
+        """Return totals by component and metric."""
         components = self.json("metrics", "local", name)["components"]
         return {c: {metric: v["total"] for metric, v in metrics.items()} for c, metrics in components.items()}
 
-    # What is left.
+    # Leftovers.
 
     def nothing_is_left(self, name: str) -> None:
-        """No process, socket, node, folder or control group of this topology."""
+        """Check that no process, socket, node, folder or control group of this topology is left."""
         wait_until(lambda: not titles(name), f"every process of {name} ends", 20)
         for launch in self.submitted.get(name, ()):
             assert not Path(launch["runtime_dir"]).exists(), launch["runtime_dir"]
@@ -152,7 +152,7 @@ class HeronCommand:
         assert list((self.home / "topologies").glob(f"local/*/default/*{name}*")) == []
 
     def nodes(self, name: str) -> list[str]:
-        """The nodes of the state store that belong to a topology."""
+        """Return the nodes of a topology in the state store."""
         if not (self.home / "state").exists():
             return []
         store = open_store((self.home / "state").as_uri().replace("file:", "files:", 1))
@@ -164,13 +164,13 @@ class HeronCommand:
         return [path for path in found if name in path]
 
     def untouched(self) -> None:
-        """Nothing was ever submitted here, and no working file is left."""
+        """Check that no topology was submitted and no working file is left."""
         assert list((self.home / "topologies").glob("local/*/*/*")) == []
         assert list(self.home.glob(".submit-*")) == []
         assert list((self.home / "cache").glob(".install-*")) == []
 
     def close(self) -> None:
-        """Kill what still runs; assert that nothing of anything is left."""
+        """Kill running topologies; check that nothing is left."""
         for name in self.submitted:
             if self.nodes(name):
                 with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
@@ -186,7 +186,7 @@ class HeronCommand:
 
 
 def titles(name: str) -> list[psutil.Process]:
-    """Living processes of a topology, by their title."""
+    """Return the living processes of a topology, by title."""
     found = []
     for process in psutil.process_iter():
         try:

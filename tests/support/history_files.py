@@ -25,7 +25,7 @@ from metrics_manager.sinks.history import row_table
 
 
 def write_raw(folder: Path, number: int, rows: list[MetricRow]) -> str:
-    """A file of container 1; its name."""
+    """Write a file of container 1; return its name."""
     day = folder / METRICS / RAW / day_folder(date_of(max(row.start_ms for row in rows)))
     day.mkdir(parents=True, exist_ok=True)
     pq.write_table(row_table(pa, rows), day / file_name(1, number), store_schema=False)
@@ -33,7 +33,7 @@ def write_raw(folder: Path, number: int, rows: list[MetricRow]) -> str:
 
 
 def write_rolled(folder: Path, level: str, rows: list[MetricRow], taken: Iterable[str]) -> None:
-    """The day of a level that holds these raw files."""
+    """Write the day of a level that contains these raw files."""
     day = folder / METRICS / level / day_folder(date_of(rows[0].start_ms))
     day.mkdir(parents=True, exist_ok=True)
     pq.write_table(row_table(pa, roll_up(rows, level)), day / f"part-0{SUFFIX}", store_schema=False)

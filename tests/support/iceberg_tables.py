@@ -18,7 +18,7 @@ pytest.importorskip("sqlalchemy")
 
 
 def catalog_in(folder: Path) -> dict[str, str]:
-    """Its properties."""
+    """Return the properties of a catalog."""
     return {
         "name": "tests",
         "type": "sql",
@@ -28,14 +28,14 @@ def catalog_in(folder: Path) -> dict[str, str]:
 
 
 def opened(folder: Path) -> Any:
-    """The catalog."""
+    """Open the catalog."""
     return importlib.import_module("pyiceberg.catalog").load_catalog(**catalog_in(folder))
 
 
 def make(
     folder: Path, schema: Any = WORDS, name: str = "lake.t", by: Iterable[tuple[str, str]] = (), **more: Any
 ) -> Any:
-    """An empty table; ``by``: its partitions, a column and a transform each."""
+    """Create an empty table; ``by``: its partitions, a column and a transform each."""
     catalog = opened(folder)
     catalog.create_namespace_if_not_exists(name.partition(".")[0])
     catalog.create_table(name, schema, **more)
@@ -44,7 +44,7 @@ def make(
 
 
 def partition(folder: Path, by: Iterable[tuple[str, str]], name: str = "lake.t") -> None:
-    """By these as well, from now on."""
+    """Add partition fields for future writes."""
     transforms = importlib.import_module("pyiceberg.transforms")
     with opened(folder).load_table(name).update_spec() as change:
         for column, transform in by:
@@ -53,19 +53,19 @@ def partition(folder: Path, by: Iterable[tuple[str, str]], name: str = "lake.t")
 
 
 def write(folder: Path, rows: list[dict[str, Any]], schema: Any = WORDS, name: str = "lake.t") -> None:
-    """Append rows, by the library's own writer."""
+    """Append rows with the library's own writer."""
     opened(folder).load_table(name).append(arrow.Table.from_pylist(rows, schema=schema))
 
 
 def rows_of(folder: Path, name: str = "lake.t") -> list[dict[str, Any]]:
-    """All rows, by the library's own scan."""
+    """Return all rows, read with the library's own scan."""
     found: list[dict[str, Any]] = opened(folder).load_table(name).scan().to_arrow().to_pylist()
     gc.collect()
     return found
 
 
 def imported(folder: Path, rows: list[dict[str, Any]], word: str) -> None:
-    """A file of numbers alone, in the partition of a word."""
+    """Add a file without the partition column to the partition of a word."""
     manifest = importlib.import_module("pyiceberg.manifest")
     table = opened(folder).load_table("lake.t")
     path = Path(table.location().removeprefix("file://"), "data", "imported.parquet")
@@ -83,8 +83,10 @@ def imported(folder: Path, rows: list[dict[str, Any]], word: str) -> None:
 
 
 def with_deletes(folder: Path, kind: str, row: dict[str, Any], name: str = "lake.t") -> None:
-    """Another engine deletes a row of the table by a delete file, which pyiceberg does not write: the first of its
-    file, by its ``position``, or all that are equal to it (``equality``)."""
+    """Delete a row of the table with a delete file, as other engines do and pyiceberg cannot.
+
+    ``position`` deletes the first equal row of its file, ``equality`` all equal rows.
+    """
     manifest = importlib.import_module("pyiceberg.manifest")
     table = opened(folder).load_table(name)
     (data,) = [task.file for task in table.scan().plan_files() if row["word"] in task.file.partition._data]

@@ -37,7 +37,7 @@ PATIENCE_SECONDS = 60.0
 
 
 class InstanceProcesses:
-    """One container's stream manager and instances."""
+    """Stream manager and instances of one container."""
 
     def __init__(
         self, home: Path, code: str, components: tuple[ComponentSpec, ...], config: dict[str, Any], **settings: Any
@@ -70,7 +70,7 @@ class InstanceProcesses:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def spawn(self, room: str, slot: int, *arguments: str) -> subprocess.Popen[bytes]:
-        """One process; its log is ``<room>-<slot>.log``."""
+        """Start a process; its log is ``<room>-<slot>.log``."""
         command = [sys.executable, "-m", room, "--launch", str(self.home / "launch.json"), "--container", "1"]
         lifeline, ours = os.pipe()
         os.write(ours, instance_key(self.secret, "t-1", 1, slot).encode())  # the slot of an instance is its task
@@ -84,39 +84,39 @@ class InstanceProcesses:
             )  # fmt: skip
 
     def start_stream_manager(self) -> None:
-        """Start it (again)."""
+        """Start or restart the stream manager."""
         self.slots.make(0)
         self.processes["stream_manager"] = self.spawn("stream_manager", 0)
 
     def start_task(self, task: int) -> None:
-        """Start the instance of a task (again)."""
+        """Start or restart the instance of a task."""
         self.slots.make(task)
         arguments = ("--component", self.plan.component_of(task), "--task", str(task))
         self.processes[f"task-{task}"] = self.spawn("heron_instance", task, *arguments)
 
     def start(self) -> None:
-        """Everything; returns when all instances run."""
+        """Start everything; return when all instances run."""
         self.start_stream_manager()
         for task in self.plan.tasks():
             self.start_task(task)
         wait_until(lambda: all(self.running(task) for task in self.plan.tasks()), "all instances to run")
 
     def running(self, task: int) -> bool:
-        """True once the instance has initialised its user code."""
+        """Return True once the instance has initialised its user code."""
         return self.slots.read(task)[1] is ProcessPhase.RUNNING
 
     def kill(self, name: str) -> None:
-        """kill -9, and wait for the end."""
+        """Kill a process (kill -9), and wait for its end."""
         self.processes[name].kill()
         self.processes[name].wait()
 
     def stop(self, name: str) -> int:
-        """SIGTERM; the exit code."""
+        """End a process (SIGTERM); return the exit code."""
         self.processes[name].send_signal(signal.SIGTERM)
         return self.processes[name].wait(30)
 
     def close(self) -> None:
-        """End whatever still runs."""
+        """End all running processes."""
         for process in self.processes.values():
             if process.poll() is None:
                 process.kill()
@@ -126,11 +126,11 @@ class InstanceProcesses:
         self.slots.close()
 
     def log(self, task: int) -> str:
-        """What a task has written."""
+        """Return the log of a task."""
         return (self.home / f"heron_instance-{task}.log").read_text()
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process."""
+    """Return user and system time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

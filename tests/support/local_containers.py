@@ -123,7 +123,7 @@ FAST = {
 
 
 def write_stand_ins(folder: Path) -> None:
-    """The rooms, as packages below ``folder``."""
+    """Write the stub programs as packages below ``folder``."""
     texts = {
         "stand_in.py": COMMON,
         "heron_instance/shell/main.py": INSTANCE,
@@ -141,7 +141,7 @@ def write_stand_ins(folder: Path) -> None:
 
 
 class LocalContainers:
-    """One submitted topology: two spout tasks and two bolt tasks in container 1 (and more, if asked)."""
+    """Submitted topology: two spout tasks and two bolt tasks in container 1 (and more on request)."""
 
     def __init__(self, folder: Path, tasks: int = 2, containers: int = 1, **settings: Any) -> None:
         self.folder = folder
@@ -251,7 +251,7 @@ class LocalContainers:
         return await wait_until_async(ready)
 
     def ours(self) -> list[psutil.Process]:
-        """Every living process of this topology, whoever its parent is."""
+        """Return every living process of this topology, regardless of its parent."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
@@ -260,7 +260,7 @@ class LocalContainers:
         return found
 
     def titles(self) -> set[str]:
-        """The first words of their command lines; of those that still live when asked."""
+        """Return the titles of its living processes."""
         found = set()
         for process in self.ours():
             with contextlib.suppress(psutil.Error):
@@ -294,7 +294,7 @@ def local_containers(folder: Path, **arguments: Any) -> Iterator[LocalContainers
 
 
 def alive(pid: int) -> bool:
-    """True if the process exists and is no zombie."""
+    """Return True if the process exists and is not a zombie."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -302,5 +302,5 @@ def alive(pid: int) -> bool:
 
 
 def kill_9(pid: int) -> None:
-    """As the OOM killer would."""
+    """Kill a process, as the OOM killer would."""
     os.kill(pid, signal.SIGKILL)

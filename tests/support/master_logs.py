@@ -11,7 +11,7 @@ MASTERS = (MASTER_CONTAINER, FIRST_STANDBY)
 
 
 def leader(log: Callable[[str], str]) -> tuple[int, int] | None:
-    """Epoch and container of the one that leads; None if nobody says so. ``log`` of a process: "" if it has none."""
+    """Return epoch and container of the leader, or None. ``log`` returns a process's log, "" if it has none."""
     found: list[tuple[int, int]] = []
     for number in MASTERS:
         said = re.findall(r"(leading with|stepping down from) epoch (\d+)", log(f"topology_master-{number}"))

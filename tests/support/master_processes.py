@@ -40,7 +40,7 @@ NAME = "words"
 
 
 class MasterProcesses:
-    """A submitted topology, and the processes started for it."""
+    """Submitted topology, and the processes started for it."""
 
     def __init__(self, folder: Path, store: StateStore, launch: Launch) -> None:
         self.store, self.launch, self.folder = store, launch, folder
@@ -62,7 +62,7 @@ class MasterProcesses:
         return message_codecs.MASTER_LOCATION.decode(node.data) if node else None
 
     async def master(self, epoch: int = 1) -> MasterLocation:
-        """Where the master of this epoch, or a later one, is."""
+        """Return the location of the master of this epoch, or a later one."""
 
         def found() -> MasterLocation | None:
             location = self.location()
@@ -82,7 +82,7 @@ class MasterProcesses:
 
 
 class PlayedStreamManager:
-    """A stream manager as the master sees it: registers, takes plans, beats."""
+    """Stub of a stream manager that registers, receives plans and sends heartbeats."""
 
     def __init__(self, world: MasterProcesses, location: MasterLocation, container: int, incarnation: int) -> None:
         self.info = StreamManagerInfo(container, "127.0.0.1", 10_000 + container * 100 + incarnation, incarnation)
@@ -126,7 +126,7 @@ class PlayedStreamManager:
 
 @contextlib.asynccontextmanager
 async def submitted(folder: Path, config: Mapping[str, Any] | None = None) -> AsyncIterator[MasterProcesses]:
-    """A topology of two containers with a spout's task each, under ``folder``; ends what was started for it."""
+    """Yield a topology of two containers with one spout task each; end its processes afterwards."""
     runtime = Path(f"/tmp/hm{secrets.token_hex(4)}")
     runtime.mkdir(mode=0o700)
     settings = {"heron.master.lease.secs": 1.0, "heron.state.session.timeout.secs": 2.0,

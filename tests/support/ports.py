@@ -11,7 +11,7 @@ from pathlib import Path
 
 LOWEST_PORT = 15_000
 ATTEMPTS = 64  # per port
-_locks: dict[int, int] = {}  # port to the descriptor of its lock file, open as long as this process lives
+_locks: dict[int, int] = {}  # descriptors of lock files by port, open as long as this process lives
 
 
 def free_ports(count: int) -> list[int]:
@@ -35,7 +35,7 @@ def _reserve_port() -> int:
     end = _ephemeral_start()
     folder = Path(tempfile.gettempdir()) / f"heronry-test-ports-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    chooser = random.SystemRandom()  # independent of the seed of the tests: workers must not choose alike
+    chooser = random.SystemRandom()  # independent of the seed of the tests: workers must choose differently
     for _ in range(ATTEMPTS):
         port = chooser.randrange(LOWEST_PORT, end)
         if port in _locks:
@@ -46,7 +46,7 @@ def _reserve_port() -> int:
             with socket.create_server(("127.0.0.1", port)):
                 _locks[port] = lock
                 return port
-        except OSError:  # another test process has it, or a server listens on it
+        except OSError:  # another test process or a server uses it
             os.close(lock)
     raise RuntimeError(f"no free port between {LOWEST_PORT} and {end}")
 

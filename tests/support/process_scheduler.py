@@ -13,7 +13,7 @@ from tests.support.waiting import wait_until
 
 
 class ProcessScheduler:
-    """``address`` is a cluster whose processes are all of this machine, told apart by their ids."""
+    """Scheduler whose processes all run on this machine, identified by pid. ``address`` is its cluster."""
 
     options: tuple[str, ...] = (
         "--config-property",

@@ -22,9 +22,9 @@ Made = TypeVar("Made", bound="ServerProcess")
 
 
 class ServerProcess(ABC):
-    """One server. Derive, say ``system`` (also the connector's part of ``user.SYSTEM.key``), and write the rest.
+    """Server process. Subclasses set ``system`` (as in ``user.SYSTEM.key`` of connectors) and the abstract methods.
 
-    ``password``: what clients have to give; ``not_yet``: what a client meets until it serves.
+    ``password``: for clients; ``not_yet``: exceptions of a client before the server accepts requests.
     """
 
     system: ClassVar[str]
@@ -42,23 +42,23 @@ class ServerProcess(ABC):
     @property
     @abstractmethod
     def address(self) -> dict[str, str]:
-        """Where it is, as the connector's configuration says it, without a password."""
+        """Return the address in the form of the connector's configuration, without a password."""
 
     @abstractmethod
     def command(self) -> list[str]:
-        """What is run, in the foreground."""
+        """Return the command to run in the foreground."""
 
     @abstractmethod
     def greet(self) -> None:
-        """Ask it something. Raises one of ``not_yet`` while it does not serve."""
+        """Send a request. Raises one of ``not_yet`` before the server accepts requests."""
 
     def config(self, **more: Any) -> dict[str, Any]:
-        """The configuration of a connector; keys of ``more`` without their ``user.SYSTEM.``."""
+        """Return the configuration of a connector; keys of ``more`` omit their ``user.SYSTEM.``."""
         given = {**self.address, "password.file": str(self.password_file)}
         return {f"user.{self.system}.{key}": value for key, value in {**given, **more}.items()}
 
     def start(self) -> None:
-        """Start, and wait until it serves."""
+        """Start the server and wait until it accepts requests."""
         die_with_us = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
         with (self.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
@@ -76,25 +76,25 @@ class ServerProcess(ABC):
                 time.sleep(0.05)
 
     def end(self, process: subprocess.Popen[bytes]) -> None:
-        """As by a power cut."""
+        """End the process as by a power cut."""
         process.kill()
 
     def kill(self) -> None:
-        """It is gone when this returns; its data is there."""
+        """Kill the server and wait for its end; its data remains."""
         process, self.process = self.process, None
         if process is not None:
             self.end(process)
             process.wait(START_SECS)
 
     def close(self) -> None:
-        """End it, and remove all it had."""
+        """End the server, and remove its files."""
         self.kill()
         shutil.rmtree(self.folder)
 
 
 @contextlib.contextmanager
 def running_server(kind: type[Made]) -> Iterator[Made]:
-    """A server that serves, and leaves nothing behind."""
+    """Yield a running server, and remove it afterwards."""
     made = kind()
     try:
         made.start()

@@ -30,7 +30,7 @@ PATIENCE_SECONDS = 20.0
 
 
 def make_launch(home: Path, topology_id: str, **settings: Any) -> Launch:
-    """A launch file's content for a folder; the store is shared by name within this process."""
+    """Return a launch file for a folder; the store is shared by name within this process."""
     home.mkdir(exist_ok=True)
     write_secrets(home)
     return Launch(
@@ -39,7 +39,7 @@ def make_launch(home: Path, topology_id: str, **settings: Any) -> Launch:
 
 
 class TestInstance:
-    """One task: sends packets within its credit, keeps what it receives, gives credit back when told to ``take``."""
+    """Stub task that sends packets within its credit, keeps received frames, and returns credit on ``take``."""
 
     __test__ = False
 
@@ -73,7 +73,7 @@ class TestInstance:
         self.next_root = 1
 
     async def connect(self) -> TestInstance:
-        """Both streams up and, if there is one, the plan received."""
+        """Open both streams and, if there is a plan, wait for it."""
         self.control = await self.open(Tag.CONTROL)
         who = self.launch.topology_id, self.task, self.incarnation, 1, self.generation
         hello = InstanceHello(PROTOCOL_VERSION, *who)
@@ -89,20 +89,20 @@ class TestInstance:
         return self
 
     async def open(self, stream: Tag) -> LinkStream:
-        """One stream, with its handshake."""
+        """Open a stream, with its handshake."""
         launch = self.launch
         path = launch.stream_manager_socket(self.container)
         key = instance_key(launch.secret(), launch.topology_id, self.container, self.task)
         return await connect(path, key, stream, launch.topology_id, self.task, self.incarnation)
 
     async def close(self) -> None:
-        """Both streams down, as when the process dies."""
+        """Close both streams, as when the process dies."""
         self.control.cancel()
         self.data.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
     async def send(self, frames: Sequence[Frame] = (), inits: Sequence[Init] = (), acks: Sequence[Ack] = ()) -> None:
-        """One packet; waits for credit if there are frames."""
+        """Send a packet; wait for credit if there are frames."""
         if frames:
             await wait_until_async(lambda: self.sent < self.limit, f"credit of task {self.task}")
         self.sequence += 1
@@ -110,7 +110,7 @@ class TestInstance:
         await self.data.write(Packet(self.sequence, list(inits), list(acks), frames=list(frames)))
 
     async def take(self) -> Frame:
-        """Process one frame and give the credit for it back."""
+        """Process one frame and return its credit."""
         await wait_until_async(lambda: self.frames, f"a frame for task {self.task}")
         frame = self.frames.popleft()
         self.taken += frame.size_bytes()
@@ -118,7 +118,7 @@ class TestInstance:
         return frame
 
     def open_root(self, keys: list[int]) -> tuple[int, Init]:
-        """The next root, and the Init that opens it."""
+        """Return the next root, and the Init that opens it."""
         root = root_base(self.task, self.incarnation) | self.next_root
         self.next_root += 1
         key = int(np.bitwise_xor.reduce(np.array(keys, np.uint64)))
@@ -160,7 +160,7 @@ async def _read(stream: LinkStream) -> Any:
 
 
 class TestMaster:
-    """A topology master that only listens: who has registered, what beats; it can send a plan to all."""
+    """Stub of a topology master that records registrations and heartbeats, and can send a plan."""
 
     __test__ = False
 
@@ -177,15 +177,15 @@ class TestMaster:
         self._server, self.port = make_server(identity, "127.0.0.1:0", [handler])
 
     async def start(self) -> None:
-        """Serve."""
+        """Start the server."""
         await self._server.start()
 
     async def stop(self) -> None:
-        """Be gone at once."""
+        """Stop the server at once."""
         await self._server.stop(0)
 
     async def send_plan(self, plan: PhysicalPlan, *only: int) -> None:
-        """To all who are here, or only to these, and to those who come later."""
+        """Send a plan to all connected stream managers, or only to these, and to later ones."""
         self.plan = plan
         for container, stream in list(self._streams.items()):
             if not only or container in only:
@@ -213,5 +213,5 @@ class TestMaster:
 
 
 def column(values: list[int]) -> bytes:
-    """uint64 as bytes."""
+    """Return the values as uint64 bytes."""
     return np.array(values, np.uint64).tobytes()

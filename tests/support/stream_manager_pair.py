@@ -83,19 +83,19 @@ class StreamManagerPair:
         await wait_until_async(lambda: all(m.core.is_linked() for m in self.managers.values()), "links")
 
     async def next_plan(self, generation: Generation, *only: int) -> None:
-        """A plan of this generation, to all stream managers or only to these."""
+        """Send a plan of this generation to all stream managers or only to these."""
         assert self.master.plan is not None
         infos = [manager.core.info for manager in self.managers.values()]
         await self.master.send_plan(make_plan(infos, self.master.plan.version.number + 1, generation), *only)
 
     def report(self, container: int) -> TaskReport:
-        """What the stream manager has told of itself."""
+        """Return the last report of the stream manager."""
         reports = self.master.beats[container].reports if container in self.master.beats else ()
         here = stream_manager_of(container), self.managers[container].core.info.incarnation
         return next((one.report for one in reports if (one.place, one.incarnation) == here), TaskReport(0))
 
     async def restored(self, number: int) -> None:
-        """Both stream managers have reported it."""
+        """Wait until both stream managers have reported the restore."""
         wanted = TaskReport(number, restored=True)
         await wait_until_async(lambda: all(self.report(c) == wanted for c in self.managers), f"generation {number}")
 

@@ -35,7 +35,7 @@ NAME = "words"
 
 
 def definition(name: str = NAME) -> TopologyDefinition:
-    """A spout ``word`` and a bolt ``count`` with two tasks."""
+    """Return a topology with a spout ``word`` and a bolt ``count`` of two tasks."""
     return TopologyDefinition(
         name,
         f"{name}-abc",
@@ -47,7 +47,7 @@ def definition(name: str = NAME) -> TopologyDefinition:
 
 
 def packing(name: str = NAME) -> PackingPlan:
-    """One task in container 1, two in container 2."""
+    """Return a plan with one task in container 1, two in container 2."""
     return PackingPlan(
         name,
         (
@@ -58,7 +58,7 @@ def packing(name: str = NAME) -> PackingPlan:
 
 
 def execution(home: str, role: str = "me", submitted_at: float = 1000.0) -> ExecutionState:
-    """The state of a topology that somebody submitted."""
+    """Return the state of a submitted topology."""
     state = TopologyState.RUNNING
     return ExecutionState(NAME, f"{NAME}-abc", "local", role, "default", state, role, submitted_at, "1", home)
 
@@ -66,13 +66,13 @@ def execution(home: str, role: str = "me", submitted_at: float = 1000.0) -> Exec
 def process(
     kind: str, name: str, container: int, state: ProcessState = ProcessState.RUNNING, **more: Any
 ) -> ProcessStatus:
-    """A process of the topology."""
+    """Return the status of a process."""
     fields = {"component": "", "task": 0, "pid": 4242, "since": 1001.0, **more}
     return ProcessStatus(kind=kind, name=name, container=container, state=state, **fields)
 
 
 class StubProcesses:
-    """The state in ``HERONRY_HOME`` and the servers of master, scheduler and containers."""
+    """State in ``HERONRY_HOME`` and the servers of master, scheduler and containers."""
 
     def __init__(self, root: Path) -> None:
         self.home = Home(root)
@@ -100,7 +100,7 @@ class StubProcesses:
         self.store.close()
 
     def serve(self, service: Any, **answers: Any) -> int:
-        """A server that gives these answers (values, or functions of the request); its port."""
+        """Start a server with these answers (values, or functions of the request); return its port."""
 
         def implementation(answer: Any) -> Callable[..., Any]:
             async def reply(request: Any, context: grpc.aio.ServicerContext) -> Any:
@@ -126,7 +126,7 @@ class StubProcesses:
         self.store.commit([Create(path, data) if self.store.get(path) is None else Set(path, data)])
 
     def add_master(self, status: MasterStatus, metrics: MetricsReply, **answers: Any) -> None:
-        """A topology master, and the physical plan it made."""
+        """Add a topology master and its physical plan."""
         answers.setdefault("Exceptions", ExceptionsReply())
         port = self.serve(MASTER_SERVICE, Status=status, Metrics=metrics, **answers)
         location = MasterLocation(f"{NAME}-abc", "127.0.0.1", port, 1)
@@ -135,14 +135,14 @@ class StubProcesses:
         self.publish(paths.physical_plan(NAME), message_codecs.PHYSICAL_PLAN.encode(plan))
 
     def add_scheduler(self, *containers: ProcessStatus) -> None:
-        """A scheduler that knows these containers."""
+        """Add a scheduler with these containers."""
         status = SchedulerStatus(process("heron_scheduler", "heron_scheduler", 0), containers)
         port = self.serve(SCHEDULER_SERVICE, Status=status, Restart=lambda r: RestartReply((r.container,)))
         location = SchedulerLocation(f"{NAME}-abc", "127.0.0.1", port)
         self.publish(paths.scheduler(NAME), message_codecs.SCHEDULER_LOCATION.encode(location))
 
     def add_container(self, number: int, *processes: ProcessStatus, files: dict[str, bytes] | None = None) -> None:
-        """A container that runs these processes beside itself and has these log files."""
+        """Add a container with these processes and log files."""
         own = process("heron_container", f"heron_container-{number}", number)
 
         def read(request: Any) -> Any:
@@ -162,7 +162,7 @@ class StubProcesses:
 
 
 def all_processes(number: int) -> list[ProcessStatus]:
-    """What container ``number`` of the topology runs when all is well."""
+    """Return the processes of container ``number`` in a healthy topology."""
     manager = process("metrics_manager", f"metrics_manager-{number}", number)
     if number == 0:
         return [process("topology_master", "topology_master-0", 0), manager]

@@ -61,7 +61,7 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "words.py", line 31, in 
 
 
 def word_count(name: str = "WordCount", suffix: str = "") -> TopologyDefinition:
-    """Two spouts, four bolts, one edge that skips a layer. ``suffix`` goes behind the name of each bolt."""
+    """Return two spouts, four bolts and an edge that skips a layer. ``suffix`` is appended to the bolts' names."""
     shuffle, fields = GroupingSpec(GroupingKind.SHUFFLE), GroupingSpec(GroupingKind.FIELDS, ("word",))
     out = (StreamSchema("default", ("word",)),)
     split, count, rank, store = (bolt + suffix for bolt in ("split", "count", "rank", "store"))
@@ -92,7 +92,7 @@ def word_count(name: str = "WordCount", suffix: str = "") -> TopologyDefinition:
 
 
 def pack(definition: TopologyDefinition, containers: int = 2) -> PackingPlan:
-    """Round robin."""
+    """Pack the tasks round robin."""
     instances: list[list[InstancePlan]] = [[] for _ in range(containers)]
     task = 0
     for spec in definition.components:
@@ -104,7 +104,7 @@ def pack(definition: TopologyDefinition, containers: int = 2) -> PackingPlan:
 
 
 class StubTopology:
-    """Submitted to ``store``; its servers run on a loop in a thread until ``close``."""
+    """Topology in ``store`` whose servers run on a loop in a thread until ``close``."""
 
     def __init__(
         self, store: StateStore, root: Path, definition: TopologyDefinition | None = None, *, cluster: str = "local"
@@ -141,14 +141,14 @@ class StubTopology:
         self._on_loop(self._serve())
 
     def close(self) -> None:
-        """End the servers."""
+        """Stop the servers."""
         self._on_loop(self._stop_all())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
 
     def kill_master(self) -> None:
-        """The master's server ends; its node stays, as for a moment after a kill -9."""
+        """Stop the master's server; its node stays, as for a moment after a kill -9."""
         self._on_loop(self._servers.pop("master").stop(None))
 
     def write(self, process: str, text: str) -> None:
@@ -157,13 +157,13 @@ class StubTopology:
             log.write(text)
 
     def press(self, component: str) -> None:
-        """The first task of a component causes backpressure."""
+        """Let the first task of a component cause backpressure."""
         task = next(i for i in self.packing.instances() if i.component == component)
         container = next(c.container for c in self.packing.containers if task in c.instances)
         self.causes = (Cause(CauseKind.TASK, component, task.task, container),)
 
     def pause(self) -> None:
-        """Another state in the store."""
+        """Store the paused state."""
         path = paths.execution_state(self.name)
         node = self.store.get(path)
         assert node is not None
@@ -173,7 +173,7 @@ class StubTopology:
         self.store.commit([Set(path, message_codecs.EXECUTION_STATE.encode(paused))])
 
     def kill(self) -> None:
-        """Away from the store."""
+        """Remove the topology from the store."""
         topologies.kill(self.store, self.name)
         for path in (paths.master(self.name), paths.scheduler(self.name),
                      *(paths.container(self.name, n) for n in (0, 1, 2))):  # fmt: skip
@@ -181,7 +181,7 @@ class StubTopology:
                 self.store.commit([Delete(path)])
 
     def report(self, now: float | None = None, *, minutes: int = MINUTES) -> None:
-        """Publish what ``minutes`` of work look like, a report each 30 seconds."""
+        """Publish the metrics of ``minutes`` of work, one report every 30 seconds."""
         end = now or time.time()
         start = end - 60 * minutes
         for step in range(1, 60 * minutes // STEP_SECONDS + 1):

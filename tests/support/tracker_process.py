@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class TrackerProcess:
-    """``python -m heron_tracker`` on a free port."""
+    """Process ``python -m heron_tracker`` on a free port."""
 
     def __init__(self, process: subprocess.Popen[str], port: int) -> None:
         self.process = process
@@ -29,7 +29,7 @@ class TrackerProcess:
     def raw(
         self, path: str, headers: dict[str, str] | None = None, method: str = "GET", timeout: float = 60
     ) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body of exactly this request line."""
+        """Return status, headers and body of exactly this request line."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         with contextlib.closing(connection):
             given = headers or {}
@@ -41,12 +41,12 @@ class TrackerProcess:
             return response.status, {n.lower(): v for n, v in response.getheaders()}, response.read()
 
     def get(self, path: str, /, **parameters: Any) -> tuple[int, dict[str, Any]]:
-        """Status and envelope."""
+        """Return status and envelope."""
         status, _, body = self.raw(f"{path}?{urlencode(parameters, doseq=True)}" if parameters else path)
         return status, json.loads(body)
 
     def result(self, path: str, /, **parameters: Any) -> Any:
-        """The result of an answer that must be a success."""
+        """Return the result of a successful answer."""
         status, body = self.get(path, **parameters)
         assert status == 200, body
         assert body["status"] == "success"
@@ -55,7 +55,7 @@ class TrackerProcess:
 
 @contextlib.contextmanager
 def tracker(*arguments: str, log: Path) -> Iterator[TrackerProcess]:
-    """A tracker until the end of the block; it must end by SIGTERM, with exit code 0. Its home is that of its log."""
+    """Run a tracker for the block; it must end on SIGTERM with exit code 0. Its home is the folder of its log."""
     home = () if "--home" in arguments else ("--home", str(log.parent))
     with open(log, "ab") as errors:
         process = subprocess.Popen(

@@ -23,7 +23,7 @@ def bucket_of(time: int) -> int:
 
 
 def grouped(events: Iterable[Event], monoid: Monoid) -> dict[tuple[str, int], Any]:
-    """(key, bucket) → accumulator."""
+    """Return accumulators by (key, bucket)."""
     values: dict[tuple[str, int], list[int]] = {}
     for key, time, value in events:
         values.setdefault((key, bucket_of(time)), []).append(value)
@@ -39,7 +39,7 @@ def write_batch(
     files: int = 1,
     group: int = 1000,
 ) -> None:
-    """What a batch up to ``to_ms`` publishes, in the order of its events, which is any."""
+    """Write what a batch up to ``to_ms`` publishes, from events in any order."""
     describe_view(folder, Description("v", "p", "s", BUCKET, monoid.builtin, parameters or monoid.parameters))
     place = next_version(folder)
     work = place.with_name(f".{place.name}")
@@ -56,7 +56,7 @@ def write_batch(
 
 
 def write_online(folder: Path, events: Iterable[Event], monoid: Monoid, tasks: int = 2) -> None:
-    """What online reducers write: a file for each bucket and task, a key always in the same one."""
+    """Write the files of online reducers: one for each bucket and task, with a key always in the same task."""
     files: dict[tuple[int, int], list[Any]] = {}
     for (key, start), acc in grouped(events, monoid).items():
         files.setdefault((start, len(key) % tasks), []).append([key, start, monoid.pack(acc)])
@@ -69,7 +69,7 @@ def write_online(folder: Path, events: Iterable[Event], monoid: Monoid, tasks: i
 
 
 def write_rows(file: Path, rows: Iterable[Row], group: int = 1000) -> None:
-    """Write a file of rows, in groups of so many."""
+    """Write a file of rows, with ``group`` rows per row group."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -81,7 +81,7 @@ def write_rows(file: Path, rows: Iterable[Row], group: int = 1000) -> None:
 
 
 def read_at_once(folder: Path, monoid: Monoid) -> dict[tuple[bytes, int], Any]:
-    """(canonical key, start) → accumulator, of a view with a batch: every file read whole, nothing passed over."""
+    """Return accumulators by (canonical key, start) of a view with a batch, read completely."""
     import pyarrow.parquet as pq
 
     newest = max((folder / "batch").iterdir())

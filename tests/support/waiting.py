@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 DEFAULT_LIMIT_SECONDS = 240.0  # enough for a busy machine and for images that have to be loaded first
 POLL_SECONDS = 0.1
-POLL_SECONDS_OF_A_LOOP = 0.02  # an event loop that waits costs next to nothing
+POLL_SECONDS_OF_A_LOOP = 0.02  # polling in an event loop is cheap
 T = TypeVar("T")
 
 

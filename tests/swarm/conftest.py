@@ -1,4 +1,4 @@
-"""One swarm of three engines for all tests here; removed at the end."""
+"""Fixtures of one swarm of three engines for all tests here; removed at the end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.clusters.swarm_nodes import SwarmNodes
 
 @pytest.fixture(scope="session")
 def nodes() -> Iterator[SwarmNodes]:
-    """Whoever ends the run by SIGTERM has it cleared up, too."""
+    """Yield the nodes; SIGTERM also removes them."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     made = SwarmNodes()
     try:
@@ -27,7 +27,7 @@ def nodes() -> Iterator[SwarmNodes]:
 
 @pytest.fixture(scope="session")
 def cluster(nodes: SwarmNodes) -> SwarmCluster:
-    """Up and logged in."""
+    """Return the running cluster with a logged-in user."""
     made = SwarmCluster(nodes)
     made.up()
     return made
@@ -35,7 +35,7 @@ def cluster(nodes: SwarmNodes) -> SwarmCluster:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Any:
-    """A failure comes with what the swarm says."""
+    """Add the state of the swarm to the report of a failure."""
     report = yield
     made = getattr(item, "funcargs", {}).get("cluster")
     if report.when in ("call", "setup") and report.failed and isinstance(made, SwarmCluster):

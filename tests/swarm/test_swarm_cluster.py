@@ -1,8 +1,8 @@
-"""A reliable word count on a swarm of three nodes, through the front door: what runs where, what dies, what is lost.
+"""A reliable word count on a swarm of three nodes, through the command: placement, failures, and completeness.
 
-One topology takes everything in turn, in the order of the tests: its spouts number their lines, its sinks write every
-word down before they ack it, and at the end each word of each line that was emitted must be there. What it writes is on
-the storage that all nodes share.
+The tests share one topology and run in order. Its spouts number their lines, and its sinks write every word to a file
+before they ack it. At the end each word of each emitted line must be there. The output is on storage shared by all
+nodes.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ def flow(cluster: SwarmCluster) -> ClusterFlow:
     return ClusterFlow(cluster, NAME, word_count({"topology.stmgrs": 3}))
 
 
-def test_it_runs_on_several_nodes_and_data_goes_between_them(cluster: SwarmCluster, flow: ClusterFlow) -> None:
+def test_topology_runs_on_several_nodes_and_data_flows_between_them(cluster: SwarmCluster, flow: ClusterFlow) -> None:
     places = cluster.places(NAME)
     assert set(places) == {0, 1, 2, 3}
     assert len(set(places.values())) >= 2, "a swarm spreads what it has to place"
-    flow.goes_on()  # tuples from the one spout go to words and sinks of every container
+    flow.goes_on()  # tuples of the only spout go to words and sinks of every container
     processes = cluster.status(NAME)["processes"]
     spout = next(p["container"] for p in processes if p["component"] == "lines")
     bolts = {p["container"] for p in processes if p["component"] in ("words", "sink")}
     assert any(places[bolt] != places[spout] for bolt in bolts), "data crosses nodes"
 
 
-def test_a_container_has_no_more_rights_than_on_one_engine(cluster: SwarmCluster, flow: ClusterFlow) -> None:
+def test_container_has_the_same_restrictions_as_on_one_engine(cluster: SwarmCluster, flow: ClusterFlow) -> None:
     node, container = cluster.task(cluster.services(NAME)[1])
 
     def inside(*command: str, user: str = "heronry") -> str:
@@ -61,7 +61,7 @@ def test_a_container_has_no_more_rights_than_on_one_engine(cluster: SwarmCluster
     assert host["Memory"] > 0
 
 
-def test_a_container_that_dies_comes_back(cluster: SwarmCluster, flow: ClusterFlow) -> None:
+def test_dead_container_is_replaced(cluster: SwarmCluster, flow: ClusterFlow) -> None:
     service = cluster.services(NAME)[2]
     node, container = cluster.task(service)
     struck = time.monotonic()
@@ -81,7 +81,7 @@ def _restarts(cluster: SwarmCluster, number: int) -> int:
     )
 
 
-def test_restart_ends_and_starts_one(cluster: SwarmCluster, flow: ClusterFlow) -> None:
+def test_restart_replaces_one_container(cluster: SwarmCluster, flow: ClusterFlow) -> None:
     before = cluster.task(cluster.services(NAME)[1])[1]
     struck = time.monotonic()
     cluster.heron("restart", CLUSTER, NAME, "1")
@@ -90,7 +90,7 @@ def test_restart_ends_and_starts_one(cluster: SwarmCluster, flow: ClusterFlow) -
     flow.goes_on()
 
 
-def test_an_api_server_that_starts_again_adopts_what_runs(cluster: SwarmCluster, flow: ClusterFlow) -> None:
+def test_restarted_api_server_adopts_containers(cluster: SwarmCluster, flow: ClusterFlow) -> None:
     before = {number: cluster.task(service) for number, service in cluster.services(NAME).items()}
     cluster.compose("kill", "api")
     cluster.compose("up", "--no-build", "--detach", "--wait", "api")
@@ -98,7 +98,7 @@ def test_an_api_server_that_starts_again_adopts_what_runs(cluster: SwarmCluster,
     assert {number: cluster.task(service) for number, service in cluster.services(NAME).items()} == before
 
 
-def test_the_containers_of_a_node_that_dies_go_elsewhere(cluster: SwarmCluster, flow: ClusterFlow) -> None:
+def test_containers_of_a_dead_node_move_to_other_nodes(cluster: SwarmCluster, flow: ClusterFlow) -> None:
     dead = _a_worker_with_containers(cluster)
     moved = [number for number, place in cluster.places(NAME).items() if place == cluster.nodes.node(dead)]
     struck = time.monotonic()
@@ -123,19 +123,18 @@ def test_the_containers_of_a_node_that_dies_go_elsewhere(cluster: SwarmCluster, 
 
 
 def _a_worker_with_containers(cluster: SwarmCluster) -> int:
-    """A node but the manager, which has the api server and ZooKeeper, with a container that has tasks."""
+    """Return a node, other than the manager with the API server and ZooKeeper, that has a container with tasks."""
     found = Counter(int(place.rsplit("-", 1)[1]) for number, place in cluster.places(NAME).items() if number)
     del found[1]
     return max(found, key=found.__getitem__)
 
 
 @pytest.mark.parametrize(("how", "away", "back"), [("paused", "pause", "resume"), ("cut off", "cut_off", "reach")])
-def test_two_incarnations_at_once_lose_nothing(
+def test_two_concurrent_incarnations_lose_nothing(
     cluster: SwarmCluster, flow: ClusterFlow, how: str, away: str, back: str
 ) -> None:
-    """A node that stood still believes when it goes on that it runs what runs elsewhere by now; one that was cut off
-    runs it all the while."""
-    # The node that was dead has nothing yet: containers go where they are fewest.
+    """A resumed node believes that it runs containers that have moved; an isolated node runs them all the time."""
+    # The node that was dead is empty: new containers go to the node with the fewest.
     cluster.heron("restart", CLUSTER, NAME)
     flow.goes_on()
     lost = _a_worker_with_containers(cluster)
@@ -166,24 +165,24 @@ def test_two_incarnations_at_once_lose_nothing(
 
 
 def _all_known(cluster: SwarmCluster, node: int) -> bool:
-    """True when what runs on a node is what the swarm wants there."""
+    """Return True when the containers on a node are those that the swarm wants there."""
     wanted = {cluster.task(service)[1] for service in cluster.services(NAME).values()}
     ours = ("ps", "--quiet", "--no-trunc", "--filter", "label=org.heronry.topology-id")
     return set(cluster.nodes.engine(node, *ours).split()) <= wanted
 
 
-def test_an_update_adds_tasks_and_containers(cluster: SwarmCluster, flow: ClusterFlow) -> None:
+def test_update_adds_tasks_and_containers(cluster: SwarmCluster, flow: ClusterFlow) -> None:
     cluster.heron("update", CLUSTER, NAME, "--component-parallelism", "words:4", "--container-number", "4")
     assert set(cluster.services(NAME)) == {0, 1, 2, 3, 4}
     flow.goes_on()
 
 
-def test_at_the_end_every_word_is_there_and_nothing_of_it_is_left(cluster: SwarmCluster, flow: ClusterFlow) -> None:
+def test_every_word_is_present_and_nothing_is_left_at_the_end(cluster: SwarmCluster, flow: ClusterFlow) -> None:
     flow.ends()
 
 
 class Exact:
-    """A topology that counts numbers exactly once, and what it has committed to files on the shared storage."""
+    """Topology that counts numbers exactly once, and its committed files on the shared storage."""
 
     def __init__(self, cluster: SwarmCluster, name: str, per_second: int, *options: str) -> None:
         self.cluster, self.name = cluster, name
@@ -194,13 +193,13 @@ class Exact:
         self._output = folder / "files" / "exact"
 
     def counts(self) -> Counter[tuple[int, int]]:
-        """Key and count of every row."""
+        """Return key and count of every row."""
         files = self._output.glob("[!.]*.jsonl")
         rows = (json.loads(line) for file in files for line in file.read_text().splitlines())
         return Counter((row["key"], row["count"]) for row in rows)
 
     def total(self) -> int:
-        """Rows."""
+        """Return the number of rows."""
         return sum(self.counts().values())
 
 
@@ -214,7 +213,7 @@ def test_state_on_shared_storage_is_exact_when_a_container_dies(cluster: SwarmCl
     cluster.kill("Exact")
 
 
-def test_a_topology_goes_on_from_a_checkpoint_of_another_one(cluster: SwarmCluster) -> None:
+def test_topology_continues_from_a_checkpoint_of_another_one(cluster: SwarmCluster) -> None:
     first = Exact(cluster, "Adopted", 10)
     wait_until(lambda: first.total() > 0, "something is committed")
     cluster.heron("deactivate", CLUSTER, "Adopted")

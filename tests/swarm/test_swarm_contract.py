@@ -1,4 +1,4 @@
-"""A swarm of three engines keeps the contract of schedulers (``tests/support/contracts/scheduler.py``)."""
+"""Scheduler contract (``tests/support/contracts/scheduler.py``) for a swarm of three engines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.contracts.scheduler import SchedulerContract, SchedulerUnderT
 
 
 class SwarmGround:
-    """Tasks of services, told apart by the ids of their containers."""
+    """Tasks of services, identified by the ids of their containers."""
 
     address = CLUSTER
     options = tuple(f"--config-property={key}={value}" for key, value in SETTINGS.items())

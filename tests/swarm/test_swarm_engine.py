@@ -1,4 +1,4 @@
-"""A real swarm keeps the contract that one engine and the fast tests' fake keep."""
+"""Engine contract for a real swarm, shared with Docker and the fake of the unit tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROJECTS = ("contract", "stranger")
 
 
 def clear_up(nodes: SwarmNodes) -> None:
-    """What tests of the contract have left, on all nodes; what the swarm is about to remove, too, may be gone."""
+    """Remove what the contract tests have left on all nodes; tasks being removed by the swarm may be gone."""
     kinds = (("service ls -q", "service rm"), ("network ls -q", "network rm"), ("secret ls -q", "secret rm"))
     for project in PROJECTS:
         label = f"label={plan.CLUSTER_LABEL}={project}"

@@ -1,6 +1,6 @@
-"""Two masters of a topology on a swarm of three nodes: never on one node, and one of them leads whatever dies.
+"""Two masters of a topology on a swarm of three nodes: never on one node, and one of them leads after any failure.
 
-Data flows while the leader's node dies, and while it stands still and goes on; at the end each word is there.
+Data flows while the leader's node dies, and while it is stopped and resumed; at the end each word is there.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ def flow(cluster: SwarmCluster) -> ClusterFlow:
 
 
 def _leader(cluster: SwarmCluster) -> tuple[int, int]:
-    """Epoch and container."""
+    """Return epoch and container of the leader."""
     log = functools.partial(cluster.say, "logs", CLUSTER, NAME, "-n", "10000")
     found: tuple[int, int] = wait_until(lambda: master_logs.leader(log), "somebody leads")
     return found
 
 
 def _apart(cluster: SwarmCluster, but: int = 0) -> dict[int, int] | None:
-    """Container of each master to its node, if both run, on two nodes, and none on node ``but``."""
+    """Return the node of each master by container, if both run, on two nodes, and none on node ``but``."""
     shown = cluster.places(NAME)
     places = {number: int(shown[number].rsplit("-", 1)[1]) for number in MASTERS if number in shown}
     return places if len(set(places.values())) == 2 and but not in places.values() else None
 
 
 def _leader_on_a_worker(cluster: SwarmCluster, flow: ClusterFlow) -> tuple[int, int, int]:
-    """Epoch, container and node of the leader. The manager has the api server and ZooKeeper, so it shall not die."""
+    """Return epoch, container and node of a leader off the manager, which runs the API server and ZooKeeper."""
     for _ in range(3):
         epoch, number = _leader(cluster)
         node = wait_until(lambda: _apart(cluster), "both masters run")[number]
@@ -53,7 +53,7 @@ def _leader_on_a_worker(cluster: SwarmCluster, flow: ClusterFlow) -> tuple[int, 
 
 
 def _strike(cluster: SwarmCluster, flow: ClusterFlow, node: int, number: int, epoch: int) -> str:
-    """After a node has been struck: what came of it, and when."""
+    """Check the outcome after a node has failed; return a summary with times."""
     struck = time.monotonic()
     cluster.nodes.is_now(node, "down")
     down = time.monotonic() - struck
@@ -69,7 +69,7 @@ def _strike(cluster: SwarmCluster, flow: ClusterFlow, node: int, number: int, ep
     )
 
 
-def test_the_masters_are_on_two_nodes_and_shown(cluster: SwarmCluster, flow: ClusterFlow) -> None:
+def test_masters_are_on_two_nodes_and_shown(cluster: SwarmCluster, flow: ClusterFlow) -> None:
     assert set(cluster.places(NAME)) == {0, 1, 2, 100_001}
     assert _apart(cluster)
     names = {process["name"] for process in cluster.status(NAME)["processes"]}
@@ -77,7 +77,7 @@ def test_the_masters_are_on_two_nodes_and_shown(cluster: SwarmCluster, flow: Clu
     flow.goes_on()
 
 
-def test_the_leaders_node_dies(cluster: SwarmCluster, flow: ClusterFlow) -> None:
+def test_standby_leads_when_the_leaders_node_dies(cluster: SwarmCluster, flow: ClusterFlow) -> None:
     epoch, number, node = _leader_on_a_worker(cluster, flow)
     cluster.nodes.kill(node)
     cluster.nodes.lap(f"node {node} killed {_strike(cluster, flow, node, number, epoch)}")
@@ -86,8 +86,8 @@ def test_the_leaders_node_dies(cluster: SwarmCluster, flow: ClusterFlow) -> None
     flow.goes_on()
 
 
-def test_the_leaders_node_stands_still_and_goes_on(cluster: SwarmCluster, flow: ClusterFlow) -> None:
-    """What goes on there believes that it leads, beside another of its number and another that leads."""
+def test_standby_leads_when_the_leaders_node_is_stopped_and_resumed(cluster: SwarmCluster, flow: ClusterFlow) -> None:
+    """The resumed master believes that it leads, beside its replacement and the new leader."""
     epoch, number, node = _leader_on_a_worker(cluster, flow)
     cluster.nodes.pause(node)
     cluster.nodes.lap(f"node {node} paused {_strike(cluster, flow, node, number, epoch)}")
@@ -102,10 +102,8 @@ def test_the_leaders_node_stands_still_and_goes_on(cluster: SwarmCluster, flow: 
     assert _apart(cluster)
 
 
-def test_one_node_is_left_alone_by_whom_it_cannot_be_and_taken_where_there_is_no_other(
-    cluster: SwarmCluster, flow: ClusterFlow
-) -> None:
-    """With the workers drained both masters are on the manager; when they are back, a restart parts them again."""
+def test_masters_share_a_node_only_if_no_other_is_available(cluster: SwarmCluster, flow: ClusterFlow) -> None:
+    """With the workers drained both masters are on the manager; once they return, a restart separates the masters."""
     workers = [cluster.nodes.node(number) for number in (2, 3)]
     for worker in workers:
         cluster.nodes.engine(MANAGER, "node", "update", "--availability", "drain", worker)
@@ -119,5 +117,5 @@ def test_one_node_is_left_alone_by_whom_it_cannot_be_and_taken_where_there_is_no
     flow.goes_on()
 
 
-def test_at_the_end_every_word_is_there_and_nothing_of_it_is_left(cluster: SwarmCluster, flow: ClusterFlow) -> None:
+def test_every_word_is_present_and_nothing_is_left_at_the_end(cluster: SwarmCluster, flow: ClusterFlow) -> None:
     flow.ends()

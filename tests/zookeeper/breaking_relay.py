@@ -1,4 +1,4 @@
-"""A relay before a ZooKeeper server that breaks its first connections, each after so many replies."""
+"""Relay before a ZooKeeper server that breaks its first connections, each after a number of replies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.zookeeper.relay import Relay
 
 
 class BreakingRelay(Relay):
-    """Listens on loopback. ``replies``: of the first connection, the second, …; later ones are left alone."""
+    """Relay on loopback. ``replies`` are the numbers for the first connections; later ones are not broken."""
 
     def __init__(self, target: tuple[str, int], replies: list[int]) -> None:
         self._target = target
@@ -19,7 +19,7 @@ class BreakingRelay(Relay):
         self.hosts = f"127.0.0.1:{self.listen()}"
 
     def met(self, client: socket.socket) -> None:
-        """Forward it, for as many replies as its turn has."""
+        """Forward the connection for its number of replies."""
         server = self._to(self._target)
         most = self._replies.pop(0) if self._replies else None
         threading.Thread(target=self._forward, args=(client, server), daemon=True).start()
@@ -32,7 +32,7 @@ class BreakingRelay(Relay):
         self._end(client, server)
 
     def _answer(self, server: socket.socket, client: socket.socket, most: int | None) -> None:
-        """Reply by reply: each is four bytes of length, and that much."""
+        """Forward reply by reply: each is four bytes of length, and that many bytes."""
         count = 0
         with contextlib.suppress(OSError), server.makefile("rb") as stream:
             while most is None or count < most:

@@ -1,4 +1,4 @@
-"""Servers for the ZooKeeper tests: one for the whole run, and an ensemble where a test asks for it."""
+"""Fixtures of ZooKeeper servers: one for the whole run, and an ensemble on demand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
-    """One server that nobody kills."""
+    """Yield one server that tests do not kill."""
     made = Ensemble(tmp_path_factory.mktemp("zookeeper"))
     made.start()
     yield made
@@ -25,7 +25,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
 
 @pytest.fixture(scope="module")
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
-    """Three servers; a test may kill one, and starts it again."""
+    """Yield three servers; a test may kill one, and restarts it."""
     made = Ensemble(tmp_path_factory.mktemp("ensemble"), 3)
     made.start()
     yield made
@@ -34,13 +34,13 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
 
 @pytest.fixture
 def root() -> str:
-    """A root of its own for each test."""
+    """Return a separate root for each test."""
     return f"/test{next(_numbers)}"
 
 
 @pytest.fixture
 def world(server: Ensemble, root: str) -> Iterator[ZookeeperStoreClients]:
-    """Clients of one tree on the server."""
+    """Yield clients of one tree on the server."""
     made = ZookeeperStoreClients(server.hosts, root)
     yield made
     for client in made.clients:
@@ -49,5 +49,5 @@ def world(server: Ensemble, root: str) -> Iterator[ZookeeperStoreClients]:
 
 @pytest.fixture
 def store(world: ZookeeperStoreClients) -> StateStore:
-    """A client."""
+    """Return a client."""
     return world.client()

@@ -1,6 +1,6 @@
-"""A relay in front of api servers that does what the balancer (``deploy/balancer``) does: the one that leads gets all.
+"""Relay to the leading API server, like the balancer (``deploy/balancer``).
 
-Where there is none, and where one breaks off in the middle, it answers with the balancer's own files.
+Without a leader, or if it breaks off, the relay answers with the balancer's own files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ANSWERS = ROOT / "deploy" / "balancer"
 
 
 def leads(port: int) -> bool:
-    """What the balancer's check finds."""
+    """Return True if the API server leads, as the balancer checks it."""
     try:
         return httpx.get(f"http://127.0.0.1:{port}/leader", timeout=2, trust_env=False).status_code == 200
     except httpx.HTTPError:
@@ -28,14 +28,14 @@ def leads(port: int) -> bool:
 
 
 class LeaderRelay(Relay):
-    """Listens on loopback. ``ports`` are those of the api servers, and may be changed."""
+    """Relay on loopback. ``ports`` are those of the API servers, and may be changed."""
 
     def __init__(self, ports: Sequence[int]) -> None:
         self.ports = list(ports)
         self.url = f"http://127.0.0.1:{self.listen()}"
 
     def met(self, client: socket.socket) -> None:
-        """Whoever leads now gets all that it says."""
+        """Forward the connection to the current leader."""
         threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
@@ -53,12 +53,12 @@ class LeaderRelay(Relay):
     def _say(client: socket.socket, file: Path) -> None:
         client.sendall(file.read_bytes())
         client.shutdown(socket.SHUT_WR)
-        while client.recv(65536):  # what it still sends, or the answer would be thrown away with it
+        while client.recv(65536):  # read the rest of the request, or the answer would be discarded with it
             pass
 
     @staticmethod
     def _pass_on(source: socket.socket, target: socket.socket) -> int:
-        """How many bytes passed."""
+        """Forward bytes; return how many."""
         passed = 0
         with contextlib.suppress(OSError):
             while data := source.recv(65536):

@@ -1,4 +1,4 @@
-"""A relay before a ZooKeeper server that hears all that passes, as whoever sits on the network between does."""
+"""Relay before a ZooKeeper server that records the traffic, as a host on the network path could."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.zookeeper.relay import Relay
 
 
 class ListeningRelay(Relay):
-    """Listens on loopback; ``heard`` is what clients have said."""
+    """Relay on loopback; ``heard`` is what clients have sent."""
 
     def __init__(self, port: int) -> None:
         self._target = ("127.0.0.1", port)
@@ -18,7 +18,7 @@ class ListeningRelay(Relay):
         self.port = self.listen()
 
     def met(self, client: socket.socket) -> None:
-        """Forward both ways."""
+        """Forward in both directions."""
         server = self._to(self._target)
         threading.Thread(target=self._pass_on, args=(client, server, self.heard), daemon=True).start()
         threading.Thread(target=self._pass_on, args=(server, client, bytearray()), daemon=True).start()

@@ -1,4 +1,4 @@
-"""What relays of these tests share: a port on loopback, the sockets they hold, and their end."""
+"""Base class of relays: a port on loopback, the sockets they hold, and their end."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import threading
 
 
 class Relay:
-    """Derive, call ``listen`` last in ``__init__``, and write ``met``."""
+    """Base class of relays: subclasses call ``listen`` last in ``__init__`` and implement ``met``."""
 
     def listen(self) -> int:
-        """Begin; the port."""
+        """Start listening; return the port."""
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         threading.Thread(target=self._accept, daemon=True).start()
@@ -19,11 +19,11 @@ class Relay:
         return port
 
     def met(self, client: socket.socket) -> None:
-        """Somebody has connected. What it starts goes on in threads; OSError ends the relay."""
+        """Handle a client. Its threads keep running; OSError ends the relay."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """End everything."""
+        """Close all sockets."""
         for one in (self._listener, *self._sockets):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
@@ -37,7 +37,7 @@ class Relay:
                 self.met(client)
 
     def _to(self, target: tuple[str, int]) -> socket.socket:
-        """A connection that ends with the relay."""
+        """Open a connection that ends with the relay."""
         server = socket.create_connection(target)
         self._sockets.append(server)
         return server

@@ -1,4 +1,4 @@
-"""Two api servers, one home, a real ZooKeeper: the one that leads is killed, or sleeps, and the other goes on."""
+"""Two API servers with one home and a real ZooKeeper: the leader is killed or stopped, and the other takes over."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SETTINGS = ("--config-property=heron.state.session.timeout.secs=4", "--wait-time
 
 
 class Pair:
-    """Api servers of one home, the relay in front of them, and a user logged in through it."""
+    """API servers with one home, the relay in front of them, and a user logged in through it."""
 
     def __init__(self, folder: Path, state_url: str, stack: contextlib.ExitStack) -> None:
         self.home = folder / "api"
@@ -44,7 +44,7 @@ class Pair:
         self.heron.run("login", "pair", "--api", self.relay.url, "--token-file", str(self.home / "admin-token"))
 
     def start(self) -> ApiProcess:
-        """One more."""
+        """Start another API server."""
         given = ("--cluster", "box", "--elect", "--state-url", self.state_url)
         name = f"-{secrets.token_hex(3)}"
         server = self._stack.enter_context(api_server(self.home, *given, ready=False, name=name))
@@ -53,7 +53,7 @@ class Pair:
         return server
 
     def leader(self) -> ApiProcess:
-        """The one that leads, once there is one and it takes changes."""
+        """Return the leader, once there is one and it accepts changes."""
 
         def look() -> ApiProcess | None:
             found = [s for s in self.servers if s.process.poll() is None and leads(s.port)]
@@ -63,18 +63,18 @@ class Pair:
         return wait_until(look)
 
     def standby(self) -> ApiProcess:
-        """Another that lives."""
+        """Return another living API server."""
         first = self.leader()
         return next(s for s in self.servers if s is not first and s.process.poll() is None)
 
     def staged(self) -> list[Path]:
-        """Folders of submissions that have not got their place."""
+        """Return the folders of submissions that are not in place yet."""
         return list(self.home.glob("topologies/box/ada/test/.*"))
 
 
 @pytest.fixture(scope="module")
 def store(server: Ensemble) -> Iterator[StateStore]:
-    """The same that the api servers have."""
+    """Yield the store of the API servers."""
     made = open_store(server.url("/pair"))
     made.open()
     yield made
@@ -92,7 +92,7 @@ def pair(server: Ensemble, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     assert ours == []
 
 
-def test_a_standby_does_nothing_and_says_who_leads(pair: Pair) -> None:
+def test_standby_refuses_changes_and_names_the_leader(pair: Pair) -> None:
     leader, standby = pair.leader(), pair.standby()
     assert standby.request("GET", "/healthz").text == "ok"
     assert standby.request("GET", "/readyz").json() == {"ready": False, "trouble": "standby", "topologies": 0}
@@ -103,7 +103,7 @@ def test_a_standby_does_nothing_and_says_who_leads(pair: Pair) -> None:
         assert f"127.0.0.1:{leader.port} leads" in refused.json()["message"]
 
 
-def test_another_home_is_no_standby_of_this_cluster(pair: Pair, tmp_path: Path) -> None:
+def test_second_api_server_with_another_home_or_without_election_is_rejected(pair: Pair, tmp_path: Path) -> None:
     given = ("--home", str(tmp_path / "other"), "--port", "0", "--cluster", "box", "--elect", "--state-url")
     command = [sys.executable, "-m", "heron_apiserver", *given, pair.state_url]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
@@ -130,7 +130,7 @@ def it_is_in_the_store(pair: Pair, name: str, store: StateStore) -> bool:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("moment", [a_package_comes, it_is_staged, it_is_in_the_store])
-def test_the_leader_is_killed_in_the_middle_of_a_submit(
+def test_submit_completes_when_the_leader_is_killed(
     pair: Pair, store: StateStore, moment: Callable[[Pair, str, StateStore], bool]
 ) -> None:
     name = f"Words-{secrets.token_hex(3)}"
@@ -153,7 +153,7 @@ def test_the_leader_is_killed_in_the_middle_of_a_submit(
         thread.join()
     assert struck.is_set(), "it was to die meanwhile"
     print(moment.__name__, done.stderr)
-    # The command has gone on with the other: the topology is there once, whole, and nothing is left of the first try.
+    # The command has continued with the other: the topology exists once, complete, without remains of the first try.
     assert pair.leader() is not first
     found = pair.heron.data("status", PLACE, name)
     assert found["state"] == "running"
@@ -166,12 +166,12 @@ def test_the_leader_is_killed_in_the_middle_of_a_submit(
 
 
 @pytest.mark.timeout(400)
-def test_a_leader_that_slept_changes_nothing_when_it_wakes(pair: Pair) -> None:
+def test_stopped_leader_changes_nothing_when_it_resumes(pair: Pair) -> None:
     name = "Sleeper"
     pair.heron.run("submit", PLACE, str(FILE), "--name", name, *SETTINGS)
     first = pair.leader()
     first.process.send_signal(signal.SIGSTOP)
-    pair.relay.ports.remove(first.port)  # as a balancer that has not heard from it
+    pair.relay.ports.remove(first.port)  # like a balancer without answers from it
     pair.servers.remove(first)
     try:
         second = pair.leader()
@@ -189,7 +189,7 @@ def test_a_leader_that_slept_changes_nothing_when_it_wakes(pair: Pair) -> None:
     pair.start()
 
 
-def test_a_leader_that_is_asked_to_end_hands_over_at_once(pair: Pair) -> None:
+def test_leader_hands_over_at_once_on_sigterm(pair: Pair) -> None:
     first = pair.leader()
     first.process.send_signal(signal.SIGTERM)
     assert first.process.wait(30) == 0

@@ -1,4 +1,4 @@
-"""The tests of every store, on a real server: the contract, random transactions against a model, topologies."""
+"""Tests of every store on a real server: the contract, random transactions against a model, topologies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.state.test_store_contract import *  # noqa: F403
 from tests.unit.state.test_topologies import *  # noqa: F403
 
 
-def test_it_does_what_the_model_does(server: Ensemble) -> None:
+def test_store_behaves_like_the_model(server: Ensemble) -> None:
     def make(machine: Any) -> ZookeeperStore:
         return ZookeeperStore(server.hosts, root=f"/{Path(machine.folder).name}")
 

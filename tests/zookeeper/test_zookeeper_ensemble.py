@@ -1,4 +1,4 @@
-"""Three servers, of which the leader dies while clients write: nothing is lost, nothing is done twice."""
+"""Three servers whose leader dies while clients write: no write is lost or applied twice."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ROUNDS = 3  # leaders killed
 
 @pytest.fixture
 def client(ensemble: Ensemble, root: str) -> Iterator[Callable[[], ZookeeperStore]]:
-    """Makes clients of one tree on the ensemble."""
+    """Yield a function that creates clients of one tree on the ensemble."""
     made: list[ZookeeperStore] = []
 
     def make() -> ZookeeperStore:
@@ -48,7 +48,7 @@ def client(ensemble: Ensemble, root: str) -> Iterator[Callable[[], ZookeeperStor
 
 
 def kill_leaders(ensemble: Ensemble, pause_secs: float) -> None:
-    """Kill the leader, bring it back when another leads; ``ROUNDS`` times."""
+    """Kill the leader, and restart it when another leads; ``ROUNDS`` times."""
     for _ in range(ROUNDS):
         time.sleep(pause_secs)
         leader = ensemble.leader()
@@ -57,8 +57,8 @@ def kill_leaders(ensemble: Ensemble, pause_secs: float) -> None:
         leader.start()
 
 
-def test_what_was_committed_is_read_by_everybody_at_once(client: Callable[[], ZookeeperStore]) -> None:
-    """Each client is on a server of its own choice; a reading waits until that server has caught up."""
+def test_committed_data_is_visible_to_all_clients_at_once(client: Callable[[], ZookeeperStore]) -> None:
+    """Clients choose their servers independently; a read waits until its server has caught up."""
     stores = [client() for _ in range(5)]
     stores[0].commit([Create("/a/x", b"0")])
     for number in range(1, 30):
@@ -72,7 +72,7 @@ def test_what_was_committed_is_read_by_everybody_at_once(client: Callable[[], Zo
 
 
 def test_no_count_is_lost_or_doubled_when_leaders_die(ensemble: Ensemble, client: Callable[[], ZookeeperStore]) -> None:
-    """Compare-and-set from four threads. A lost answer is settled by a look: the value says whose it is."""
+    """Four threads compare and set. A read settles a lost answer: the value names its writer."""
     first = client()
     first.commit([Create("/a/counter", b"0 nobody")])
     over = threading.Event()
@@ -81,7 +81,7 @@ def test_no_count_is_lost_or_doubled_when_leaders_die(ensemble: Ensemble, client
     wrong: list[object] = []
 
     def settle(store: StateStore, wanted: bytes, version: int) -> bool:
-        """Was the write done that would have made this version?"""
+        """Return True if the write that creates this version was applied."""
         while True:
             try:
                 found = store.get("/a/counter")
@@ -134,8 +134,8 @@ def test_no_count_is_lost_or_doubled_when_leaders_die(ensemble: Ensemble, client
     print(f"{sum(done)} counted, {sum(lost)} answers lost")
 
 
-def test_submit_and_kill_outlive_the_leader(ensemble: Ensemble, client: Callable[[], ZookeeperStore]) -> None:
-    """Submitted and killed all the time: each call ends as it would with a store that is always there."""
+def test_submit_and_kill_survive_the_leaders_death(ensemble: Ensemble, client: Callable[[], ZookeeperStore]) -> None:
+    """Submits and kills run continuously: each call ends as with a store that is always available."""
     over = threading.Event()
     rounds = [0] * 3
     wrong: list[object] = []
@@ -169,7 +169,7 @@ def test_submit_and_kill_outlive_the_leader(ensemble: Ensemble, client: Callable
     print(f"{sum(rounds)} topologies submitted and killed")
 
 
-def test_sessions_and_watches_outlive_the_leader(ensemble: Ensemble, client: Callable[[], ZookeeperStore]) -> None:
+def test_sessions_and_watches_survive_a_dead_leader(ensemble: Ensemble, client: Callable[[], ZookeeperStore]) -> None:
     owner, watcher = client(), client()
     lost: list[SessionState] = []
     fired: list[str] = []

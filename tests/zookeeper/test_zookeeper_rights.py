@@ -1,7 +1,7 @@
-"""What a topology's credential for the store lets do, tried with clients of one's own: its own work, and nothing else.
+"""Rights of a topology's credential for the store, tried with separate clients: its own work, and nothing else.
 
-Each node of another topology and of the control plane is read, listed, written, added to, removed and given other
-rights with the credential of topology A; ZooKeeper refuses all but what A needs.
+With the credential of topology A, the tests read, list, write, add to, remove and change the rights of each node of
+another topology and of the control plane; ZooKeeper refuses everything that A does not need.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ FOLDERS = (paths.masters, paths.physical_plans, paths.containers, paths.schedule
 def submit(
     store: ZookeeperStore, folder: Path, name: str, number: int = 1, *, schedules: bool = True
 ) -> StoreCredential:
-    """A topology as the control plane submits it; returns its own credential, as its processes read it."""
+    """Submit a topology as the control plane does; return its credential, as its processes read it."""
     definition, packing, state = parts(name, number)
     topologies.submit(store, definition, packing, state)
     topologies.clear(store, name)
@@ -64,13 +64,13 @@ def submit(
 
 
 def plan_of(name: str, number: int = 1) -> bytes:
-    """The physical plan of a topology."""
+    """Return the physical plan of a topology."""
     definition, packing, _ = parts(name, number)
     return message_codecs.PHYSICAL_PLAN.encode(PhysicalPlan(PlanVersion(1, 1), 1, definition, packing))
 
 
 def work(store: ZookeeperStore, name: str, number: int = 1) -> None:
-    """What master, containers and scheduler of a topology write."""
+    """Write what master, containers and scheduler of a topology write."""
     location = message_codecs.MASTER_LOCATION.encode(MasterLocation(f"{name}-{number}", "h", 1, 1))
     plan = plan_of(name, number)
     store.commit(
@@ -89,19 +89,19 @@ def work(store: ZookeeperStore, name: str, number: int = 1) -> None:
 
 
 def everything(client: KazooClient, path: str) -> list[str]:
-    """A node and all below it."""
+    """Return a node and all nodes below it."""
     return [path, *(found for name in client.get_children(path) for found in everything(client, f"{path}/{name}"))]
 
 
 @pytest.fixture
 def control(world: ZookeeperStoreClients) -> ZookeeperStore:
-    """The api server."""
+    """Return the store client of the API server."""
     return world.client(credential=CLUSTER)
 
 
 @pytest.fixture
 def kazoo(server: Ensemble) -> Iterator[Callable[[str], KazooClient]]:
-    """Makes clients with a credential and without any of our code."""
+    """Yield a function that creates plain kazoo clients with a credential."""
     made: list[KazooClient] = []
 
     def make(credential: str) -> KazooClient:
@@ -117,7 +117,7 @@ def kazoo(server: Ensemble) -> Iterator[Callable[[str], KazooClient]]:
 
 
 def may(attempt: Callable[[], object]) -> bool:
-    """False if ZooKeeper forbids it."""
+    """Return False if ZooKeeper forbids the attempt."""
     try:
         attempt()
     except NoAuthError:
@@ -126,7 +126,7 @@ def may(attempt: Callable[[], object]) -> bool:
 
 
 def what_may(client: KazooClient, path: str) -> set[str]:
-    """What a client can do to a node."""
+    """Return what a client can do to a node."""
     mine = [make_digest_acl("mallory", "x", all=True)]
     attempts: dict[str, Callable[[], object]] = {
         "read": lambda: client.get(path),
@@ -142,7 +142,7 @@ def what_may(client: KazooClient, path: str) -> set[str]:
     return found
 
 
-def test_a_topology_does_its_own_work_with_its_own_credential(
+def test_topology_does_its_own_work_with_its_own_credential(
     world: ZookeeperStoreClients, control: ZookeeperStore, tmp_path: Path
 ) -> None:
     identity = store_identity(control, create=True)
@@ -161,7 +161,7 @@ def test_a_topology_does_its_own_work_with_its_own_credential(
     assert own.commit([]) == []
 
 
-def test_all_else_is_refused(
+def test_credential_permits_nothing_else(
     world: ZookeeperStoreClients, control: ZookeeperStore, kazoo: Callable[[str], KazooClient], tmp_path: Path
 ) -> None:
     first = submit(control, tmp_path / "first", "a")
@@ -186,23 +186,23 @@ def test_all_else_is_refused(
         allowed = what_may(mallory, path)
         wanted = {"read", "list", "see rights"} if path in own else set()
         assert allowed == wanted, f"{path}: {allowed}"
-        # The root lies in ZooKeeper's own top, which is open to all; what is in it keeps it.
+        # The root is in ZooKeeper's top node, which is open to all; the nodes in the root are protected.
         with pytest.raises(NotEmptyError if path == world.root else NoAuthError):
             mallory.delete(path)
         tried += 1
     assert tried > 15
     assert {path: (admin.get(path)[0], admin.get_acls(path)[0]) for path in nodes} == before
-    # Nor what is not there: beside its own, above, or in the name of somebody else.
+    # Nor missing nodes: beside its own, above, or in the name of another topology.
     for path in ("", "/topologies", "/executionstate", "/containers", "/tmanagers", "/pplans", "/containers/b"):
         with pytest.raises(NoAuthError):
             mallory.create(f"{world.root}{path}/c", b"")
-    for path in sorted(ours):  # what is its own it cannot give to others, nor take from the control plane
+    for path in sorted(ours):  # it can neither give away its own nodes, nor take them from the control plane
         assert not may(lambda path=path: mallory.set_acls(path, OPEN_ACL_UNSAFE)), path
     for function in FOLDERS:  # nor remove the folders
         assert not may(lambda function=function: mallory.delete(world.root + function("a"), recursive=True))
 
 
-def test_the_schedulers_place_is_the_control_planes_where_it_schedules(
+def test_scheduler_node_belongs_to_a_control_plane_that_schedules(
     world: ZookeeperStoreClients, control: ZookeeperStore, tmp_path: Path
 ) -> None:
     own = world.client(credential=submit(control, tmp_path, "a", schedules=False))
@@ -214,29 +214,29 @@ def test_the_schedulers_place_is_the_control_planes_where_it_schedules(
         own.get(paths.scheduler("a"))
 
 
-def test_kill_removes_what_sessions_of_the_topology_own(
+def test_kill_removes_ephemeral_nodes_of_the_topology(
     world: ZookeeperStoreClients, control: ZookeeperStore, kazoo: Callable[[str], KazooClient], tmp_path: Path
 ) -> None:
     own = world.client(credential=submit(control, tmp_path, "a"))
     submit(control, tmp_path / "b", "b")
-    work(own, "a")  # and its session goes on
+    work(own, "a")  # and its session continues
     assert topologies.kill(control, "a")
     topologies.clear(control, "a")
     left = everything(kazoo(CLUSTER.cluster), world.root)
     assert [path for path in left if "/a" in path.removeprefix(world.root)] == []
     assert [path for path in left if path.endswith("/b")]
-    with pytest.raises(NoNode):  # whoever of it still runs makes nothing anew
+    with pytest.raises(NoNode):  # processes still running cannot create nodes again
         own.commit([Create(paths.container("a", 0), b"", ephemeral=True)])
     with pytest.raises(StoreError):
         own.commit([Create(paths.execution_state("a"), b"")])
 
 
-def test_a_name_that_is_submitted_again_is_closed_to_the_credential_before(
+def test_resubmitted_name_is_closed_to_the_former_credential(
     world: ZookeeperStoreClients, control: ZookeeperStore, tmp_path: Path
 ) -> None:
     before = world.client(credential=submit(control, tmp_path / "1", "a", 1))
     work(before, "a")
-    topologies.kill(control, "a")  # nothing waits for the end of what runs: it is still there
+    topologies.kill(control, "a")  # kill does not wait for processes: they still run
     after = world.client(credential=submit(control, tmp_path / "2", "a", 2))
     work(after, "a", 2)
     for attempt in (
@@ -250,7 +250,7 @@ def test_a_name_that_is_submitted_again_is_closed_to_the_credential_before(
     assert topologies.read_topology(control, "a").master is not None
 
 
-def test_of_several_nodes_the_one_that_may_not_be_read_is_named(
+def test_forbidden_node_in_a_multi_read_is_named(
     world: ZookeeperStoreClients, control: ZookeeperStore, tmp_path: Path
 ) -> None:
     own = world.client(credential=submit(control, tmp_path / "a", "a"))
@@ -261,7 +261,7 @@ def test_of_several_nodes_the_one_that_may_not_be_read_is_named(
         own.get_all([*allowed, paths.topology("b"), paths.packing_plan("a")])
 
 
-def test_what_a_topology_hides_is_said_and_stops_no_kill(
+def test_node_hidden_by_a_topology_is_reported_and_does_not_block_a_kill(
     world: ZookeeperStoreClients, control: ZookeeperStore, kazoo: Callable[[str], KazooClient], tmp_path: Path
 ) -> None:
     own = submit(control, tmp_path / "1", "a")
@@ -271,12 +271,12 @@ def test_what_a_topology_hides_is_said_and_stops_no_kill(
     mallory.add_auth("digest", "mallory:x")
     mallory.create(f"{world.root}{paths.wanted_state('a')}/below", b"", acl=closed)
     assert [state.topology for state in topologies.list_topologies(control)] == ["a"]
-    world.client(credential=replace(NEWER))  # a change of the cluster's own password is not kept from its end
+    world.client(credential=replace(NEWER))  # a hidden node does not block a change of the cluster's password
     with pytest.raises(StoreForbidden, match="superuser"):
         topologies.clear(control, "a")
 
 
-def test_the_clusters_own_credential_is_changed_under_what_runs(
+def test_cluster_credential_is_changed_while_topologies_run(
     world: ZookeeperStoreClients, control: ZookeeperStore, kazoo: Callable[[str], KazooClient], tmp_path: Path
 ) -> None:
     own = world.client(credential=submit(control, tmp_path, "a"))
@@ -297,7 +297,7 @@ def test_the_clusters_own_credential_is_changed_under_what_runs(
     topologies.clear(without_former, "a")
 
 
-def test_what_crashed_kills_left_is_found_and_what_lives_is_spared(
+def test_leftovers_of_crashed_kills_are_removed_and_living_topologies_kept(
     world: ZookeeperStoreClients, control: ZookeeperStore, tmp_path: Path
 ) -> None:
     for name in ("a", "b"):
@@ -310,7 +310,7 @@ def test_what_crashed_kills_left_is_found_and_what_lives_is_spared(
 
 
 def asks_nothing(loop: StoreWatch) -> bool:
-    """Observe, and say whether the servers were asked; the watches of its own writes may still be under way."""
+    """Observe, and return True if no server was asked; watches of its own writes may still fire."""
     asked: list[object] = []
     assert isinstance(loop._store, CachedStore)
     assert isinstance(loop._store._store, ZookeeperStore)
@@ -323,7 +323,7 @@ def asks_nothing(loop: StoreWatch) -> bool:
 
 
 @pytest.mark.parametrize("scheduler", ["local", "docker"])
-async def test_a_container_looks_at_no_more_than_it_may(
+async def test_container_reads_only_permitted_nodes(
     server: Ensemble, world: ZookeeperStoreClients, control: ZookeeperStore, tmp_path: Path, scheduler: str
 ) -> None:
     own = world.client(credential=submit(control, tmp_path, "a", schedules=scheduler == "local"))

@@ -1,4 +1,4 @@
-"""What only the ZooKeeper store has: its root, its rights, its connection, and sessions that servers end."""
+"""Features of the ZooKeeper store only: its root, rights, connection, and sessions ended by servers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def admin(server: Ensemble) -> Iterator[KazooClient]:
-    """Somebody with a client of his own, as zkCli.sh."""
+    """Yield a separate client, as zkCli.sh would be."""
     client = KazooClient(hosts=server.hosts)
     client.start()
     yield client
@@ -83,7 +83,7 @@ def admin(server: Ensemble) -> Iterator[KazooClient]:
 # -- the root ------------------------------------------------------------------------------------------------------
 
 
-def test_the_root_is_made_with_what_is_above_it(server: Ensemble, root: str, admin: KazooClient) -> None:
+def test_root_is_created_with_its_parents(server: Ensemble, root: str, admin: KazooClient) -> None:
     store = open_store(server.url(f"{root}/of/several parts"))
     store.open()
     store.commit([Create("/topologies/a", b"1")])
@@ -91,7 +91,7 @@ def test_the_root_is_made_with_what_is_above_it(server: Ensemble, root: str, adm
     assert admin.get(f"{root}/of/several parts/topologies/a")[0] == b"1"
 
 
-def test_without_a_path_the_root_is_heronry(server: Ensemble, admin: KazooClient) -> None:
+def test_root_is_heronry_without_a_path(server: Ensemble, admin: KazooClient) -> None:
     for url in (f"zookeeper://{server.hosts}", f"zookeeper://{server.hosts}/"):
         store = open_store(url)
         store.open()
@@ -99,7 +99,7 @@ def test_without_a_path_the_root_is_heronry(server: Ensemble, admin: KazooClient
     assert admin.exists("/heronry")
 
 
-def test_roots_are_apart(server: Ensemble, root: str) -> None:
+def test_roots_are_separate(server: Ensemble, root: str) -> None:
     one, two = open_store(server.url(f"{root}/one")), open_store(server.url(f"{root}/two"))
     one.open()
     two.open()
@@ -111,8 +111,8 @@ def test_roots_are_apart(server: Ensemble, root: str) -> None:
     two.close()
 
 
-def test_several_nodes_are_read_in_one_breath(world: ZookeeperStoreClients, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One sync before them all, and nobody waits for an answer before the last question is asked."""
+def test_multi_read_is_pipelined_after_one_sync(world: ZookeeperStoreClients, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All requests are sent before the first answer is awaited."""
     store = world.client()
     store.commit([Create("/a/x", b"1")])
     client, sent = store._link.client(), list[str]()
@@ -123,7 +123,7 @@ def test_several_nodes_are_read_in_one_breath(world: ZookeeperStoreClients, monk
     assert sent == ["sync_async", *["get_async"] * 3]
 
 
-def test_a_root_that_is_removed_under_us_is_told(world: ZookeeperStoreClients, admin: KazooClient) -> None:
+def test_removed_root_is_reported(world: ZookeeperStoreClients, admin: KazooClient) -> None:
     store = world.client()
     store.commit([Create("/a/x", b"")])
     admin.delete(world.root, recursive=True)
@@ -132,7 +132,7 @@ def test_a_root_that_is_removed_under_us_is_told(world: ZookeeperStoreClients, a
         store.commit([Create("/a/x", b"")])
 
 
-def test_contents_that_are_lost_are_not_a_kill(world: ZookeeperStoreClients, admin: KazooClient) -> None:
+def test_lost_contents_are_not_a_kill(world: ZookeeperStoreClients, admin: KazooClient) -> None:
     store = world.client()
     assert store_identity(store) == ""
     identity = store_identity(store, create=True)
@@ -145,7 +145,7 @@ def test_contents_that_are_lost_are_not_a_kill(world: ZookeeperStoreClients, adm
         is_killed(store, "t", "t-1", identity)
 
 
-def test_servers_that_are_not_there_are_named() -> None:
+def test_unreachable_servers_are_named() -> None:
     port = free_port()
     store = ZookeeperStore(f"127.0.0.1:{port}", wait_secs=0.5)
     with pytest.raises(StoreUnavailable, match=rf"127\.0\.0\.1:{port} refuses .*Start the servers"):
@@ -158,7 +158,7 @@ def test_servers_that_are_not_there_are_named() -> None:
 # -- rights --------------------------------------------------------------------------------------------------------
 
 
-def test_a_stranger_and_nobody_are_refused(world: ZookeeperStoreClients) -> None:
+def test_client_with_wrong_or_missing_credential_is_refused(world: ZookeeperStoreClients) -> None:
     world.client(credential=CLUSTER).commit([Create("/topologies/t", b"ours")])
     with pytest.raises(StoreError, match="credential of 'mallory' is not the one") as caught:
         world.client(credential=STRANGER)
@@ -167,7 +167,7 @@ def test_a_stranger_and_nobody_are_refused(world: ZookeeperStoreClients) -> None
         world.client()
 
 
-def test_a_reader_reads_and_watches_and_writes_nothing(world: ZookeeperStoreClients, admin: KazooClient) -> None:
+def test_reader_reads_and_watches_but_cannot_write(world: ZookeeperStoreClients, admin: KazooClient) -> None:
     owner = world.client(credential=CLUSTER)
     owner.commit([Create("/topologies/t", b"1"), Create("/tmanagers/t", b"me", ephemeral=True)])
     reader = world.client(credential=READER)
@@ -181,7 +181,7 @@ def test_a_reader_reads_and_watches_and_writes_nothing(world: ZookeeperStoreClie
         with pytest.raises(StoreError, match="only reads"):
             reader.commit([operation])
     admin.add_auth("digest", READER.reader)
-    for attempt in (  # and ZooKeeper itself refuses
+    for attempt in (  # ZooKeeper itself refuses as well
         lambda: admin.set(f"{world.root}/topologies/t", b"3"),
         lambda: admin.create(f"{world.root}/topologies/u"),
         lambda: admin.delete(f"{world.root}/topologies/t"),
@@ -191,12 +191,12 @@ def test_a_reader_reads_and_watches_and_writes_nothing(world: ZookeeperStoreClie
     assert owner.get("/topologies/t") == Node(b"2", 1)
 
 
-def test_a_reader_makes_no_root(world: ZookeeperStoreClients) -> None:
+def test_reader_does_not_create_the_root(world: ZookeeperStoreClients) -> None:
     with pytest.raises(StoreError, match="does not exist"):
         world.client(credential=READER)
 
 
-def test_a_cluster_that_gets_a_credential_is_closed_to_others(world: ZookeeperStoreClients, admin: KazooClient) -> None:
+def test_cluster_that_gets_a_credential_is_closed_to_others(world: ZookeeperStoreClients, admin: KazooClient) -> None:
     open_to_all = world.client()
     open_to_all.commit([Create("/topologies/t", b"1")])
     world.client(credential=CLUSTER)
@@ -208,12 +208,12 @@ def test_a_cluster_that_gets_a_credential_is_closed_to_others(world: ZookeeperSt
 
 
 def admin_acls(admin: KazooClient, path: str) -> list[object]:
-    """The ACL, for whoever may see it."""
+    """Return the ACL, if the client may read it."""
     admin.add_auth("digest", CLUSTER.cluster)
     return list(admin.get_acls(path)[0])
 
 
-def test_no_log_holds_a_password(world: ZookeeperStoreClients, caplog: pytest.LogCaptureFixture) -> None:
+def test_logs_contain_no_password(world: ZookeeperStoreClients, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         store = world.client(credential=CLUSTER)
         store.commit([Create("/a/x", b"")])
@@ -228,7 +228,7 @@ def test_no_log_holds_a_password(world: ZookeeperStoreClients, caplog: pytest.Lo
 # -- connection and session ----------------------------------------------------------------------------------------
 
 
-def test_a_server_that_hangs_and_wakes_keeps_the_session(tmp_path: Path) -> None:
+def test_session_survives_a_server_that_is_stopped_and_resumed(tmp_path: Path) -> None:
     ensemble = Ensemble(tmp_path)
     ensemble.start()
     (server,) = ensemble.servers
@@ -251,7 +251,7 @@ def test_a_server_that_hangs_and_wakes_keeps_the_session(tmp_path: Path) -> None
         server.go_on()
         wait_until(lambda: states[-1] is SessionState.CONNECTED, "the server is found again")
         wait_until(lambda: fired, "the watch fires after the reconnect")
-        # Whether the session outlived the sleep is the server's word; the client's state says the same.
+        # Whether the session outlived the pause is up to the server; the client's state agrees with it.
         stands = states == [SessionState.SUSPENDED, SessionState.CONNECTED]
         assert stands or SessionState.LOST in states
         wait_until(lambda: other.session() is SessionState.CONNECTED, "the other client is back")
@@ -263,9 +263,9 @@ def test_a_server_that_hangs_and_wakes_keeps_the_session(tmp_path: Path) -> None
         ensemble.kill()
 
 
-def test_servers_that_are_away_end_no_session(tmp_path: Path) -> None:
-    """Away for longer than the session lasts: it goes on, and so do its nodes and its watches."""
-    # From their start the servers give a session its whole time again: enough for a slow machine to come back.
+def test_session_survives_servers_that_are_down(tmp_path: Path) -> None:
+    """The outage is longer than the session timeout; the session continues with its nodes and watches."""
+    # Restarted servers give a session its full timeout: enough for a slow machine to reconnect.
     ensemble = Ensemble(tmp_path)
     ensemble.start()
     store, other = (ZookeeperStore(ensemble.hosts, session_timeout_secs=8.0) for _ in range(2))
@@ -295,7 +295,7 @@ def test_servers_that_are_away_end_no_session(tmp_path: Path) -> None:
         ensemble.kill()
 
 
-def test_an_owner_stopped_between_its_look_and_its_write_does_no_harm(world: ZookeeperStoreClients) -> None:
+def test_owner_stopped_between_check_and_write_does_not_write(world: ZookeeperStoreClients) -> None:
     other = world.client()
     process = subprocess.Popen(
         [sys.executable, "-c", OWNER, world.hosts, world.root],
@@ -319,8 +319,8 @@ def test_an_owner_stopped_between_its_look_and_its_write_does_no_harm(world: Zoo
         process.stdout.close()
 
 
-def test_a_node_replaced_between_look_and_write_is_not_taken_for_ours(world: ZookeeperStoreClients) -> None:
-    """The same path, the same version, another owner: only the folder's version tells."""
+def test_owner_check_detects_a_node_replaced_before_the_write(world: ZookeeperStoreClients) -> None:
+    """The node has the same path and version, and another owner: only the folder's version differs."""
     owner, other = world.client(), world.client()
     owner.commit([Create("/tmanagers/t", b"first", ephemeral=True)])
     send = owner._send
@@ -337,18 +337,16 @@ def test_a_node_replaced_between_look_and_write_is_not_taken_for_ours(world: Zoo
     assert other.get("/pplans/t") is None
 
 
-def test_a_transaction_that_is_refused_has_changed_nothing_of_its_folders(store: StateStore) -> None:
-    """A folder that is made for a transaction stays, empty; that is all."""
+def test_refused_transaction_leaves_only_empty_folders(store: StateStore) -> None:
+    """A folder created for the transaction stays, empty."""
     with pytest.raises(TransactionFailed):
         store.commit([Create("/new/x", b""), Delete("/new/y")])
     assert store.children("/new") == []
 
 
 @pytest.mark.parametrize("replies", range(1, 9))
-def test_a_connection_that_breaks_while_the_store_is_opened_is_made_again(
-    server: Ensemble, root: str, admin: KazooClient, replies: int
-) -> None:
-    """Wherever it breaks: nobody who opens a store in a storm has to open it twice."""
+def test_open_retries_a_connection_that_breaks(server: Ensemble, root: str, admin: KazooClient, replies: int) -> None:
+    """This holds for every position of the break."""
     host, _, port = server.hosts.partition(":")
     relay = BreakingRelay((host, int(port)), [replies, replies])
     store = ZookeeperStore(relay.hosts, root=f"{root}/deep", credential=CLUSTER, wait_secs=30.0)

@@ -1,4 +1,4 @@
-"""TLS to ZooKeeper: nothing secret is said in clear, or to anybody but the servers; errors say the cure."""
+"""TLS to ZooKeeper: secrets are encrypted and sent to authentic servers only; errors name the remedy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OURS, CLIENTS, OTHERS = Authority("ours"), Authority("of clients"), Authority("o
 
 
 class TlsServer(Server):
-    """One that takes clients on ``secure`` by TLS. ``shows`` is its key and certificate."""
+    """Server with TLS on the port ``secure``. ``shows`` is its key and certificate."""
 
     def __init__(self, folder: Path, shows: str, *, demands: str = "") -> None:
         plain, self.secure = free_ports(2)
@@ -52,7 +52,7 @@ Start = Callable[..., TlsServer]
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    """Starts a server; all end with the tests of this file."""
+    """Yield a function that starts a server; all end with the tests of this file."""
     servers: list[TlsServer] = []
 
     def make(shows: str, demands: str = "") -> TlsServer:
@@ -68,12 +68,12 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
 
 @pytest.fixture(scope="module")
 def secure(start: Start) -> TlsServer:
-    """The one that everything is right with."""
+    """Return a server with a correct configuration."""
     return start(OURS.issue(HERE))
 
 
 def credential(folder: Path, authorities: str = OURS.pem, *more: str) -> Path:
-    """An operator's file, with what it names beside it."""
+    """Write an operator's credential file, with the files it names."""
     file = folder / "credential"
     (folder / "ca.pem").write_text(authorities)
     file.write_text("\n".join([f"cluster: {CLUSTER}", f"reader: {READER}", "ca-file: ca.pem", *more]))
@@ -86,14 +86,14 @@ def url(port: int, root: str, scheme: str = "zookeeper+tls") -> str:
 
 
 def client(port: int, root: str, file: Path) -> ZookeeperStore:
-    """One that is open, and patient on a busy machine."""
+    """Open a client with a timeout for a busy machine."""
     store = ZookeeperStore(f"{HERE}:{port}", root=root, credential=read_credential(file), tls=True, wait_secs=60.0)
     store.open()
     return store
 
 
 def is_told(said: str, port: int, root: str, file: Path) -> None:
-    """A client that gets no session is told so; at first perhaps that the server is slow, if the machine is busy."""
+    """Check that a client without a session gets this error (on a busy machine, perhaps after a timeout error)."""
 
     def told() -> bool:
         store = ZookeeperStore(f"{HERE}:{port}", root=root, credential=read_credential(file), tls=True, wait_secs=1.0)
@@ -105,7 +105,7 @@ def is_told(said: str, port: int, root: str, file: Path) -> None:
     wait_until(told, said)
 
 
-def test_nothing_of_what_is_said_can_be_heard(secure: TlsServer, root: str, tmp_path: Path) -> None:
+def test_traffic_contains_no_readable_data(secure: TlsServer, root: str, tmp_path: Path) -> None:
     relays = ListeningRelay(secure.secure), ListeningRelay(secure.port)
     by_tls = client(relays[0].port, root, credential(tmp_path))
     known = StoreCredential(CLUSTER, READER)
@@ -123,8 +123,8 @@ def test_nothing_of_what_is_said_can_be_heard(secure: TlsServer, root: str, tmp_
             one.close()
 
 
-def test_what_tls_has_taken_from_the_socket_is_there_to_be_read(tmp_path: Path) -> None:
-    """Two answers come in one piece: who asks the kernel alone, as kazoo does, waits until a third comes."""
+def test_select_sees_data_buffered_by_tls(tmp_path: Path) -> None:
+    """Two answers arrive in one record: a select on the socket alone, as in kazoo, would wait for a third."""
     (tmp_path / "server.pem").write_text(OURS.issue(HERE))
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(tmp_path / "server.pem")
@@ -141,7 +141,7 @@ def test_what_tls_has_taken_from_the_socket_is_there_to_be_read(tmp_path: Path) 
             assert client.recv(1) == b"b"
 
 
-def test_many_ask_and_write_at_once(secure: TlsServer, root: str, tmp_path: Path) -> None:
+def test_concurrent_reads_and_writes(secure: TlsServer, root: str, tmp_path: Path) -> None:
     store = client(secure.secure, root, credential(tmp_path))
     fired: list[str] = []
     store.watch("/a", fired.append)
@@ -157,7 +157,7 @@ def test_many_ask_and_write_at_once(secure: TlsServer, root: str, tmp_path: Path
         store.close()
 
 
-def test_it_finds_a_server_that_was_away(start: Start, root: str, tmp_path: Path) -> None:
+def test_client_reconnects_to_a_restarted_server(start: Start, root: str, tmp_path: Path) -> None:
     server = start(OURS.issue(HERE))
     store = client(server.secure, root, credential(tmp_path))
     try:
@@ -171,7 +171,7 @@ def test_it_finds_a_server_that_was_away(start: Start, root: str, tmp_path: Path
         store.close()
 
 
-def test_a_topology_believes_whom_its_operator_believes(secure: TlsServer, root: str, tmp_path: Path) -> None:
+def test_topology_credential_includes_the_operators_authorities(secure: TlsServer, root: str, tmp_path: Path) -> None:
     operators = read_credential(credential(tmp_path))
     file = tmp_path / "of a topology"
     file.write_text(operators.draw_for("words-1").to_text())
@@ -180,7 +180,7 @@ def test_a_topology_believes_whom_its_operator_believes(secure: TlsServer, root:
     client(secure.secure, root, file).close()
 
 
-def test_who_is_not_the_server_hears_no_password(start: Start, root: str, tmp_path: Path) -> None:
+def test_server_with_a_wrong_certificate_gets_no_password(start: Start, root: str, tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     for shows, said in (
         (OTHERS.issue(HERE), "signed by an unknown authority .*`ca-file`"),
@@ -193,13 +193,13 @@ def test_who_is_not_the_server_hears_no_password(start: Start, root: str, tmp_pa
         server.kill()
 
 
-def test_a_port_without_tls_and_one_with_it(secure: TlsServer, server: Ensemble, root: str, tmp_path: Path) -> None:
+def test_swapped_plain_and_tls_ports_are_named(secure: TlsServer, server: Ensemble, root: str, tmp_path: Path) -> None:
     file = credential(tmp_path)
     relay = ListeningRelay(secure.port)
     is_told("does not use TLS: write its secureClientPort", relay.port, root, file)
     assert b"long-password" not in relay.heard
     relay.close()
-    is_told("does not use TLS", server.servers[0].port, root, file)  # a server of the kind that knows none
+    is_told("does not use TLS", server.servers[0].port, root, file)  # a server without a TLS port
     plain = ZookeeperStore(f"{HERE}:{secure.secure}", root=root, wait_secs=1.0)
     with pytest.raises(StoreUnavailable, match=r"requires TLS: write zookeeper\+tls://"):
         plain.open()
@@ -207,7 +207,7 @@ def test_a_port_without_tls_and_one_with_it(secure: TlsServer, server: Ensemble,
         open_store(url(secure.port, root, "zookeeper"), credential_file=file)
 
 
-def test_a_server_that_demands_a_certificate(start: Start, root: str, tmp_path: Path) -> None:
+def test_client_certificate_is_sent_if_the_server_demands_one(start: Start, root: str, tmp_path: Path) -> None:
     server = start(OURS.issue(HERE), CLIENTS.pem)
     file = credential(tmp_path)
     is_told("name one as `client-file`", server.secure, root, file)

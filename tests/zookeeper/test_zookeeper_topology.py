@@ -1,4 +1,4 @@
-"""Topologies whose state is in ZooKeeper: masters die and sleep, leaders die, all servers go away; data flows on."""
+"""Topologies with state in ZooKeeper: data flows while masters, leaders or all servers fail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.waiting import wait_until
 
 AWAY_SECONDS = 10.0
 SESSION_SECONDS = 4.0
-MORE = 200_000  # bytes that show that data flows
+MORE = 200_000  # amount that shows that data flows
 TALK = 60  # lines that a process may log about an outage
 
 
@@ -33,13 +33,13 @@ def text() -> Text:
 
 
 def leader(cluster: ZookeeperCluster) -> MasterLocation | None:
-    """Who leads, if anybody does."""
+    """Return the leading master, if there is one."""
     return cluster.master()[0]
 
 
 @contextlib.contextmanager
 def leader_dies(ensemble: Ensemble, when: Callable[[], object]) -> Iterator[None]:
-    """The leader of the servers is killed as soon as ``when`` says so, within the block; it is there again after it."""
+    """Kill the leader of the servers when ``when`` is true, within the block; restart it afterwards."""
     over = threading.Event()
     dead: list[Server] = []
 
@@ -62,35 +62,35 @@ def leader_dies(ensemble: Ensemble, when: Callable[[], object]) -> Iterator[None
 
 
 def staged(cluster: ZookeeperCluster) -> bool:
-    """True when a submission is prepared on disk, which is just before its transaction."""
+    """Return True when a submission is prepared on disk, which is just before its transaction."""
     return any(cluster.home.glob(f"topologies/local/*/default/.{cluster.name}.*"))
 
 
 def leaves(cluster: ZookeeperCluster) -> bool:
-    """True when some process of the topology has ended, which is just after the transaction of ``kill``."""
+    """Return True when a process of the topology has ended, which is just after the transaction of ``kill``."""
     return not cluster.titled("topology_master-")
 
 
 def everything_is_complete(cluster: ZookeeperCluster, text: Text) -> None:
-    """Let the source end: each line is acked, each word has arrived."""
+    """End the source; check that each line is acked and each word has arrived."""
     cluster.finish()
     account = text.account(cluster.output)
     print(account)
     assert account.complete(), account
 
 
-def test_a_standby_takes_over_from_a_dead_and_from_a_sleeping_master(server: Ensemble, root: str, text: Text) -> None:
+def test_standby_takes_over_from_a_dead_and_from_a_stopped_master(server: Ensemble, root: str, text: Text) -> None:
     with zookeeper_cluster(server, root, session_timeout_secs=3.0, **{"topology.master.replicas": 2}) as cluster:
         cluster.wait_for_flow(1.5)
         first = wait_until(lambda: leader(cluster), "somebody leads")
         assert len(wait_until(lambda: cluster.masters() if len(cluster.masters()) == 2 else None, "two masters")) == 2
         assert cluster.secrets_shown() == []
 
-        # Whoever else looks at the store finds it there, the tracker with a reader's rights.
+        # Other readers of the store see it as well; the tracker has a reader's rights.
         assert f"zookeeper://{server.hosts}{root} answers" in doctor(cluster)
         assert cluster.name in tracked(cluster, server.url(root))
 
-        # kill -9: the standby leads when the session of the dead is over, and data flows meanwhile.
+        # kill -9: the standby leads when the session of the dead master expires, and data flows meanwhile.
         died, flowed = time.monotonic(), cluster.flow.bytes
         cluster.kill_9(first.pid)
         second = wait_until(lambda: (found := leader(cluster)) and found.pid != first.pid and found, "another leads")
@@ -100,7 +100,7 @@ def test_a_standby_takes_over_from_a_dead_and_from_a_sleeping_master(server: Ens
         assert cluster.flow.bytes > flowed
         wait_until(cluster.running, "all processes run again")
 
-        # SIGSTOP while it is asked to decide something: it wakes when another has decided.
+        # SIGSTOP during a request: it resumes after another master has decided.
         deactivate = start(cluster, "deactivate")
         cluster.stop(second.pid)
         slept, flowed = time.monotonic(), cluster.flow.bytes
@@ -125,7 +125,7 @@ def test_a_standby_takes_over_from_a_dead_and_from_a_sleeping_master(server: Ens
         everything_is_complete(cluster, text)
 
 
-def test_the_ensemble_fails_around_a_topology(ensemble: Ensemble, root: str, text: Text) -> None:
+def test_topology_survives_failures_of_the_ensemble(ensemble: Ensemble, root: str, text: Text) -> None:
     with zookeeper_cluster(
         ensemble, root, session_timeout_secs=SESSION_SECONDS,
         in_submit=lambda cluster: leader_dies(ensemble, lambda: staged(cluster)),
@@ -135,12 +135,12 @@ def test_the_ensemble_fails_around_a_topology(ensemble: Ensemble, root: str, tex
         before = wait_until(cluster.running, "all processes run")
         acting = leader(cluster)
 
-        # The leader of the servers dies while data flows: nobody notices but the clients, and they go elsewhere.
+        # The leader of the servers dies while data flows: only the clients notice, and connect to other servers.
         with leader_dies(ensemble, lambda: True):
             cluster.wait_for_more(MORE)
             assert wait_until(lambda: leader(cluster), "the store answers") == acting
 
-        # All of them are away for longer than a session: data flows, and afterwards everything is as it was.
+        # All servers are down for longer than a session: data flows, and afterwards everything is as before.
         logged = lines_logged(cluster)
         ensemble.kill()
         away, flowed = time.monotonic(), cluster.flow.bytes
@@ -155,18 +155,18 @@ def test_the_ensemble_fails_around_a_topology(ensemble: Ensemble, root: str, tex
         assert {name: (p["pid"], p["restarts"]) for name, p in after.items()} == kept
         assert {name: n - logged[name] for name, n in lines_logged(cluster).items() if n - logged[name] > TALK} == {}
         assert leader(cluster) is not None
-        cluster.heron("deactivate", "local", cluster.name)  # and there is somebody who decides
+        cluster.heron("deactivate", "local", cluster.name)  # and a master decides
         cluster.heron("activate", "local", cluster.name)
         everything_is_complete(cluster, text)
 
 
 def lines_logged(cluster: ZookeeperCluster) -> dict[str, int]:
-    """Log file to its number of lines."""
+    """Return the number of lines by log file."""
     return {file.name: file.read_text(errors="replace").count("\n") for file in cluster.place.glob("log-files/*.log")}
 
 
 def doctor(cluster: ZookeeperCluster) -> str:
-    """What ``heron doctor`` says; other findings than ours are none of our business."""
+    """Return the findings of ``heron doctor`` about the store."""
     done = subprocess.run(
         [sys.executable, "-m", "heron_cli", "doctor", "-o", "json"],
         cwd=ROOT, env=cluster.environment, capture_output=True, text=True, check=False,
@@ -175,7 +175,7 @@ def doctor(cluster: ZookeeperCluster) -> str:
 
 
 def tracked(cluster: ZookeeperCluster, url: str) -> str:
-    """What a tracker with the reader's credential knows of the topologies, as soon as it knows any."""
+    """Return what a tracker with the reader's credential shows, once it has read the topologies."""
     credential = cluster.home / "reader"
     credential.write_text(READER)
     credential.chmod(0o400)
@@ -202,7 +202,7 @@ def tracked(cluster: ZookeeperCluster, url: str) -> str:
 
 
 def status_answers(cluster: ZookeeperCluster) -> bool:
-    """True when ``heron status`` has a store to ask."""
+    """Return True when ``heron status`` has a store to ask."""
     done = subprocess.run(
         [sys.executable, "-m", "heron_cli", "status", "local", cluster.name],
         cwd=ROOT, env=cluster.environment, capture_output=True, check=False,
@@ -211,7 +211,7 @@ def status_answers(cluster: ZookeeperCluster) -> bool:
 
 
 def start(cluster: ZookeeperCluster, command: str) -> subprocess.Popen[str]:
-    """A command, running."""
+    """Start a command."""
     return subprocess.Popen(
         [sys.executable, "-m", "heron_cli", command, "local", cluster.name],
         cwd=ROOT, env=cluster.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

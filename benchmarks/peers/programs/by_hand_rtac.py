@@ -1,4 +1,4 @@
-"""No framework, RTAC: a source, a process with the users of this second, one that sums; 1 000 events a message."""
+"""RTAC without a framework: a source, a counter of the users of each second, a sum; 1 000 events per message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BATCH = 1000
 
 
 def source(out: Connection) -> None:
-    """Makes events."""
+    """Create events."""
     make = event_maker(1)
     for _ in range(TUPLES // BATCH):
         out.send([make() for _ in range(BATCH)])
@@ -19,7 +19,7 @@ def source(out: Connection) -> None:
 
 
 def active(events: Connection, out: Connection) -> None:
-    """Users seen in the current second."""
+    """Count the users of the current second."""
     progress, second, users = Progress(), 0, set[str]()
     while (batch := events.recv()) is not None:
         for user, _, created in batch:
@@ -33,7 +33,7 @@ def active(events: Connection, out: Connection) -> None:
 
 
 def total(counts: Connection) -> None:
-    """Sums by second."""
+    """Sum by second."""
     sums: dict[int, int] = {}
     while (pair := counts.recv()) is not None:
         sums[pair[0]] = sums.get(pair[0], 0) + pair[1]

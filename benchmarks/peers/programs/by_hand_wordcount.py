@@ -1,4 +1,4 @@
-"""No framework: source processes, counter processes, a pipe from each to each, 1 000 pickled words a message."""
+"""Word count without a framework: source and counter processes, connected by pipes; 1 000 pickled words per message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BATCH = 1000
 
 
 def source(number: int, outs: list[Connection]) -> None:
-    """Makes words and sends them by their hash."""
+    """Create words and send them by their hash."""
     make, width = word_maker(number), len(outs)
     waiting: list[list[str]] = [[] for _ in outs]
     for _ in range(TUPLES):
@@ -29,7 +29,7 @@ def source(number: int, outs: list[Connection]) -> None:
 
 
 def counter(ins: list[Connection]) -> None:
-    """Counts words."""
+    """Count words."""
     progress, counts = Progress(), dict[str, int]()
     while ins:
         for ready in wait(ins) if len(ins) > 1 else ins[:]:

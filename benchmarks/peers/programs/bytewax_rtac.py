@@ -1,4 +1,4 @@
-"""Bytewax, RTAC: users of this second in eight buckets, then one sum."""
+"""RTAC in Bytewax: users of the current second in eight buckets, then one sum."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ progress: list[Progress] = []
 
 
 class Active(op.StatefulBatchLogic):
-    """Users seen in the current second."""
+    """Users of the current second."""
 
     def __init__(self, state: tuple[int, set[str]] | None) -> None:
         self._second, self._users = state or (0, set())
@@ -22,7 +22,7 @@ class Active(op.StatefulBatchLogic):
             progress.append(Progress())
 
     def on_batch(self, events: list[tuple[str, str, float]]) -> tuple[list[tuple[int, int]], bool]:
-        """Collect; tell the last second's number."""
+        """Collect users; emit the number of the last second."""
         found = []
         for user, _, created in events:
             if int(created) > self._second:
@@ -33,7 +33,7 @@ class Active(op.StatefulBatchLogic):
         return found, False
 
     def snapshot(self) -> tuple[int, set[str]]:
-        """For recovery, which is off."""
+        """Return the state for recovery, which is off."""
         return self._second, set(self._users)
 
 
@@ -44,13 +44,13 @@ class Total(op.StatefulBatchLogic):
         self._sums = state or {}
 
     def on_batch(self, pairs: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], bool]:
-        """Add."""
+        """Add the numbers."""
         for second, count in pairs:
             self._sums[second] = self._sums.get(second, 0) + count
         return list(self._sums.items())[-1:], False
 
     def snapshot(self) -> dict[int, int]:
-        """For recovery, which is off."""
+        """Return the state for recovery, which is off."""
         return dict(self._sums)
 
 

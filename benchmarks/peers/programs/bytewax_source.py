@@ -1,4 +1,4 @@
-"""Bytewax's sources and sink for both workloads."""
+"""Sources and sink in Bytewax for both workloads."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ BATCH = 1000
 
 
 class Partition(StatelessSourcePartition):
-    """One worker's share."""
+    """Share of one worker."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make, self._left = make, TUPLES
 
     def next_batch(self) -> list[Any]:
-        """A thousand, then the end."""
+        """Return a thousand items, or end."""
         if self._left <= 0:
             raise StopIteration
         count = min(BATCH, self._left)
@@ -29,26 +29,26 @@ class Partition(StatelessSourcePartition):
 
 
 class Source(DynamicSource):
-    """Each worker makes its own load."""
+    """Source in which each worker creates its own load."""
 
     def __init__(self, maker: Callable[[int], Callable[[], Any]]) -> None:
         self._maker = maker
 
     def build(self, step_id: str, worker_index: int, worker_count: int) -> Partition:
-        """The share of one worker."""
+        """Return the share of one worker."""
         return Partition(self._maker(worker_index))
 
 
 class Nothing(StatelessSinkPartition):
-    """Forgets."""
+    """Sink partition that discards everything."""
 
     def write_batch(self, items: list[Any]) -> None:
-        """Forget."""
+        """Discard the items."""
 
 
 class NullSink(DynamicSink):
-    """Forgets everywhere."""
+    """Sink that discards everything."""
 
     def build(self, step_id: str, worker_index: int, worker_count: int) -> Nothing:
-        """One worker's sink."""
+        """Return the sink of one worker."""
         return Nothing()

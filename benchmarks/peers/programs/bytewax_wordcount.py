@@ -1,4 +1,4 @@
-"""Bytewax, tuned: 64 buckets of words, each a dictionary, a thousand words a batch.
+"""Tuned word count in Bytewax: 64 buckets of words, each a dictionary, a thousand words per batch.
 
 ``python -m bytewax.run bytewax_wordcount:flow``, or ``python -m bytewax.testing -p2 -w1 …`` for two processes.
 """
@@ -17,7 +17,7 @@ progress: list[Progress] = []
 
 
 class Count(op.StatefulBatchLogic):
-    """One bucket's counts."""
+    """Counts of one bucket."""
 
     def __init__(self, state: dict[str, int] | None) -> None:
         self._counts = state or {}
@@ -25,7 +25,7 @@ class Count(op.StatefulBatchLogic):
             progress.append(Progress())
 
     def on_batch(self, words: list[str]) -> tuple[list[tuple[str, int]], bool]:
-        """Count; pass the counts on."""
+        """Count words; pass the counts on."""
         counts, found = self._counts, []
         for word in words:
             count = counts[word] = counts.get(word, 0) + 1
@@ -34,7 +34,7 @@ class Count(op.StatefulBatchLogic):
         return found, False
 
     def snapshot(self) -> dict[str, int]:
-        """For recovery, which is off."""
+        """Return the state for recovery, which is off."""
         return dict(self._counts)
 
 

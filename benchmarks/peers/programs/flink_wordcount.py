@@ -1,6 +1,7 @@
-"""PyFlink's DataStream API on its local cluster: numbers (JVM), words (Python), keyed count (Python), nowhere (JVM).
+"""Word count in PyFlink's DataStream API on its local cluster.
 
-``FLINK_MODE`` is process (the default of Flink) or thread.
+Numbers (JVM), words (Python), keyed count (Python), discarding sink (JVM). ``FLINK_MODE`` is process (Flink's default)
+or thread.
 """
 
 from __future__ import annotations
@@ -20,33 +21,33 @@ from pyflink.java_gateway import get_gateway
 
 
 class Words(MapFunction):
-    """A word for each number."""
+    """Map of each number to a word."""
 
     def open(self, runtime_context: Any) -> None:
-        """The dictionary."""
+        """Load the dictionary."""
         self.make = word_maker(id(runtime_context))
 
     def map(self, value: int) -> str:
-        """A word."""
+        """Return a word."""
         return self.make()
 
 
 class Count(KeyedProcessFunction):
-    """Counts in a plain dictionary, as a bolt would."""
+    """Count in a plain dictionary, like a bolt."""
 
     def open(self, runtime_context: Any) -> None:
-        """Nothing counted."""
+        """Start at zero."""
         self.counts: dict[str, int] = {}
         self.progress = Progress()
 
     def process_element(self, value: str, ctx: Any) -> Iterator[tuple[str, int]]:
-        """One word."""
+        """Count one word."""
         count = self.counts[value] = self.counts.get(value, 0) + 1
         self.progress.add()
         yield value, count
 
     def close(self) -> None:
-        """The last note."""
+        """Record the final progress."""
         self.progress.finish()
 
 

@@ -1,6 +1,6 @@
-"""What every peer's program shares: the words, the events, and how far it is. Standard library only.
+"""Shared load of the peers' programs: words, events and progress. Standard library only.
 
-Environment: ``PEER_FOLDER`` (where progress is written), ``PEER_TUPLES`` (per source), ``PEER_PARALLEL``.
+Environment: ``PEER_FOLDER`` (folder of the progress), ``PEER_TUPLES`` (per source), ``PEER_PARALLEL``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EVERY = 10_000
 
 
 def dictionary() -> list[str]:
-    """The 175 000 words."""
+    """Return the 175 000 words."""
     rng = random.Random(1)
     words: set[str] = set()
     while len(words) < WORDS:
@@ -27,19 +27,19 @@ def dictionary() -> list[str]:
 
 
 def word_maker(seed: int) -> Callable[[], str]:
-    """Gives one random word a call."""
+    """Return a function that returns one random word per call."""
     words, draw = dictionary(), random.Random(seed).random
     return lambda: words[int(draw() * WORDS)]
 
 
 def event_maker(seed: int) -> Callable[[], tuple[str, str, float]]:
-    """Gives one event a call: user, client, seconds since 1970."""
+    """Return a function that returns one event per call: user, client, seconds since 1970."""
     draw, now = random.Random(seed).random, time.time
     return lambda: (f"u{int(draw() * USERS)}", "web", now())
 
 
 class Progress:
-    """Counts the tuples of one worker and notes when each ten thousandth came."""
+    """Tuple count of one worker, recorded every ten thousand tuples."""
 
     def __init__(self) -> None:
         path = os.path.join(os.environ["PEER_FOLDER"], f"progress.{os.getpid()}.{id(self)}")
@@ -48,7 +48,7 @@ class Progress:
         self._next = EVERY
 
     def add(self, count: int = 1) -> None:
-        """So many more."""
+        """Add to the count."""
         if not self._count:
             self._file.write(f"{time.time():.6f} 0\n")
         self._count += count
@@ -57,5 +57,5 @@ class Progress:
             self._next = self._count + EVERY
 
     def finish(self) -> None:
-        """The last note."""
+        """Record the final count."""
         self._file.write(f"{time.time():.6f} {self._count}\n")

@@ -1,4 +1,4 @@
-"""A word count bolt as a Storm user writes it with streamparse."""
+"""Word count bolt as a Storm user writes it with streamparse."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from streamparse import Bolt
 
 
 class WordCountBolt(Bolt):
-    """Counts, emits word and count; streamparse anchors and acks."""
+    """Bolt that counts and emits word and count; streamparse anchors and acks."""
 
     outputs = ["word", "count"]
 
     def initialize(self, conf: Any, ctx: Any) -> None:
-        """Nothing counted."""
+        """Start at zero."""
         self.counter: Counter[str] = Counter()
 
     def process(self, tup: Any) -> None:
-        """One word."""
+        """Count one word."""
         word = tup.values[0]
         self.counter[word] += 1
         self.emit([word, self.counter[word]])

@@ -1,7 +1,7 @@
-"""Drives streamparse's components as Storm's ShellSpout and ShellBolt do, over their pipes, without Storm.
+"""Driver of streamparse components over pipes, like Storm's ShellSpout and ShellBolt, without Storm.
 
-Prints the CPU of the two Python components per tuple, acks included. The JVM's side (encoding, decoding, queues, the
-acker) is not there, so this is a lower bound of what Storm costs.
+Prints the CPU of the two Python components per tuple, including acks. The JVM part (encoding, decoding, queues, the
+acker) is missing, so this is a lower bound of Storm's cost.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ WARM = 10  # a tenth is not measured
 
 
 def encoded(message: dict[str, Any]) -> bytes:
-    """One message of the protocol."""
+    """Return a message of the protocol as bytes."""
     return json.dumps(message).encode() + b"\nend\n"
 
 
 class Component:
-    """One component's process."""
+    """Process of one component."""
 
     def __init__(self, script: str) -> None:
         self.process = subprocess.Popen(
@@ -44,11 +44,11 @@ class Component:
         next(self.messages)
 
     def send(self, message: dict[str, Any]) -> None:
-        """One message."""
+        """Send one message."""
         self.write(encoded(message))
 
     def write(self, data: bytes) -> None:
-        """Encoded messages."""
+        """Write encoded messages."""
         assert self.process.stdin is not None
         self.process.stdin.write(data)
         self.process.stdin.flush()
@@ -64,17 +64,17 @@ class Component:
                 lines.append(line)
 
     def cpu_seconds(self) -> float:
-        """What it has used so far."""
+        """Return the CPU seconds used so far."""
         return int(Path(f"/proc/{self.process.pid}/schedstat").read_text().split()[0]) / 1e9
 
     def wait_for(self, what: bytes) -> None:
-        """Read until a message holds ``what``."""
+        """Read until a message contains ``what``."""
         while what not in next(self.messages):
             pass
 
 
 def bolt_us(count: int) -> float:
-    """CPU microseconds of the bolt per tuple."""
+    """Return CPU microseconds of the bolt per tuple."""
     bolt, make = Component("storm_bolt.py"), word_maker(1)
     tuples = [
         encoded({"id": str(i), "comp": "words", "stream": "default", "task": 1, "tuple": [make()]})
@@ -97,7 +97,7 @@ def bolt_us(count: int) -> float:
 
 
 def spout_us(count: int) -> float:
-    """CPU microseconds of the spout per tuple: a call, its emit, its ack."""
+    """Return CPU microseconds of the spout per tuple: a call, its emit, its ack."""
     spout = Component("storm_spout.py")
     warm, began = count // WARM, 0.0
     for number in range(count):

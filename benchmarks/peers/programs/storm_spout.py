@@ -1,4 +1,4 @@
-"""A spout of words as a Storm user writes it with streamparse: one word a call."""
+"""Spout of words as a Storm user writes it with streamparse: one word per call."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from streamparse import Spout
 
 
 class WordSpout(Spout):
-    """Emits with an id."""
+    """Spout that emits with an id."""
 
     outputs = ["word"]
 
     def initialize(self, conf: Any, ctx: Any) -> None:
-        """The dictionary."""
+        """Load the dictionary."""
         self.make, self.number = word_maker(1), 0
 
     def next_tuple(self) -> None:
-        """One word."""
+        """Emit one word."""
         self.number += 1
         self.emit([self.make()], tup_id=self.number)
 

@@ -1,4 +1,4 @@
-"""``heron`` from submit to kill with real processes, and what it says when things go wrong."""
+"""The ``heron`` command against a cluster of real processes, from submit to kill, and its error messages."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Heron = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 class Cluster:
-    """A home of its own, and the command."""
+    """A cluster in its own home folder, and the command that runs against it."""
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "home"
@@ -79,7 +79,7 @@ class Cluster:
         return str(file)
 
     def processes(self) -> list[psutil.Process]:
-        """Whatever works in this home."""
+        """Return the living processes that use this home."""
         found = []
         for process in psutil.process_iter():
             try:
@@ -91,7 +91,7 @@ class Cluster:
         return found
 
     def reaches(self, topology: str, state: str) -> None:
-        """Wait for a state."""
+        """Wait until a topology is in a state."""
         wait_until(lambda: self.status(topology)["state"] == state, f"{topology} is {state}")
 
     def pid(self, topology: str, process: str) -> int:
@@ -124,8 +124,8 @@ def launch_of(cluster: Cluster, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.core
-def test_a_life(cluster: Cluster) -> None:
-    """Submit, look, pause, go on, restart, replace, kill; two topologies at once."""
+def test_topology_lifecycle_from_submit_to_kill(cluster: Cluster) -> None:
+    """Submit, inspect, deactivate, activate, restart, replace and kill, with two topologies at once."""
     first = cluster.start("submit", "local", cluster.program(), *QUICK)
     second = cluster.start("submit", "local", cluster.program("Other"), *QUICK)
     for process in (first, second):
@@ -163,13 +163,13 @@ def test_a_life(cluster: Cluster) -> None:
 
 
 def executed(cluster: Cluster) -> float:
-    """Tuples that the sink has executed."""
+    """Return how many tuples the sink has executed."""
     found = query_json("metrics", "local", "Count", environment=cluster.environment)
     metrics = found["components"].get("sink", {})
     return float(sum(m["total"] for name, m in metrics.items() if name.startswith("__execute-count")))
 
 
-def test_a_topology_that_cannot_start_is_shown_and_taken_back(cluster: Cluster) -> None:
+def test_submit_rolls_back_a_topology_that_cannot_start(cluster: Cluster) -> None:
     program = cluster.program(initialize="raise RuntimeError('no such database')")
     failed = cluster.heron("submit", "local", program, *QUICK, code=1)
     assert "container_1_numbers_1" in failed.stderr
@@ -180,11 +180,11 @@ def test_a_topology_that_cannot_start_is_shown_and_taken_back(cluster: Cluster) 
     wait_until(lambda: cluster.processes() == [], "every process ends")
     kept = list((cluster.home / "topologies").glob("local/*/default/Count/*"))
     assert [path.name for path in kept] == ["log-files"]
-    cluster.heron("submit", "local", cluster.program(), *QUICK)  # the name is free, and what is left does not disturb
+    cluster.heron("submit", "local", cluster.program(), *QUICK)  # the name is free, and leftover files do no harm
     cluster.heron("kill", "local", "Count")
 
 
-def test_ctrl_c_during_submit_says_that_it_goes_on(cluster: Cluster) -> None:
+def test_ctrl_c_during_submit_leaves_the_topology_starting_and_says_so(cluster: Cluster) -> None:
     process = cluster.start("submit", "local", cluster.program(initialize="time.sleep(600)"), *QUICK)
     wait_until(lambda: len(cluster.processes()) > 5, "its processes start")
     process.send_signal(signal.SIGINT)
@@ -199,7 +199,7 @@ def test_ctrl_c_during_submit_says_that_it_goes_on(cluster: Cluster) -> None:
     nothing_is_left(cluster, launch["runtime_dir"])
 
 
-def test_kill_works_when_everybody_is_dead_or_stopped(cluster: Cluster) -> None:
+def test_kill_works_when_all_processes_are_dead_or_stopped(cluster: Cluster) -> None:
     cluster.heron("submit", "local", cluster.program(), "--no-wait", *QUICK)
     launch = launch_of(cluster, "Count")
     cluster.reaches("Count", "running")
@@ -210,7 +210,7 @@ def test_kill_works_when_everybody_is_dead_or_stopped(cluster: Cluster) -> None:
     nothing_is_left(cluster, launch["runtime_dir"])
 
 
-def test_follow_shows_what_comes_and_ends_with_ctrl_c(cluster: Cluster) -> None:
+def test_logs_follow_prints_new_lines_and_ends_on_ctrl_c(cluster: Cluster) -> None:
     cluster.heron("submit", "local", cluster.program(), *QUICK)
     process = cluster.start("logs", "local", "Count", "sink", "--follow", "-n", "0")
     assert process.stdout is not None
@@ -222,8 +222,8 @@ def test_follow_shows_what_comes_and_ends_with_ctrl_c(cluster: Cluster) -> None:
     cluster.heron("kill", "local", "Count")
 
 
-def test_what_is_wrong_before_anything_is_written(cluster: Cluster, tmp_path: Path) -> None:
-    """Each fault has its own error, and leaves nothing behind."""
+def test_submit_rejects_each_fault_before_writing_anything(cluster: Cluster, tmp_path: Path) -> None:
+    """Each fault has its own error and leaves no files behind."""
     program = cluster.program()
     assert "did you mean 'Count'" in cluster.heron("submit", "local", program, "Cuont", code=3).stderr
     broken = tmp_path / "broken.py"
@@ -249,11 +249,11 @@ def test_what_is_wrong_before_anything_is_written(cluster: Cluster, tmp_path: Pa
     assert list(cluster.home.glob(".submit-*")) == []
 
 
-def test_kill_ends_the_processes_even_when_the_store_takes_no_writes(cluster: Cluster) -> None:
+def test_kill_ends_processes_when_the_store_rejects_writes(cluster: Cluster) -> None:
     cluster.heron("submit", "local", cluster.program(), *QUICK)
     launch = launch_of(cluster, "Count")
     holder = sqlite3.connect(cluster.home / "state" / "state.db", isolation_level=None)
-    holder.execute("BEGIN IMMEDIATE")  # nobody else can write, as on a full disk
+    holder.execute("BEGIN IMMEDIATE")  # blocks all other writers, as a full disk does
     said = cluster.heron("kill", "local", "Count", code=6).stderr
     assert "has held the store's lock" in said
     assert cluster.processes() == []

@@ -1,4 +1,4 @@
-"""Lines of a folder and a finite sequence into files and to an HTTP server, exactly once.
+"""Topology that writes lines of a folder and a finite sequence to files and an HTTP server, exactly once.
 
 heron submit local sinks_topology.py Sinks -- FOLDER URL NUMBERS
 """
@@ -14,7 +14,7 @@ from heronry.connect.numbers import Sequence
 
 
 class Sinks(Topology):
-    """lines -> csv, http; numbers -> numbers_csv."""
+    """Topology lines -> csv, http; numbers -> numbers_csv."""
 
     _folder, _url, _numbers = sys.argv[1:]
     config = {

@@ -1,4 +1,4 @@
-"""Sinks write files and post batches while their tasks are killed: what readers see is each line once."""
+"""Exactly-once output of file and HTTP sinks while their tasks are killed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def server() -> Iterator[KeepingServer]:
 
 
 def cells(folder: Path) -> list[str]:
-    """What a reader of the CSV files sees, sorted; hidden files are not for readers."""
+    """Return the sorted cells that a reader of the CSV files sees; readers skip hidden files."""
     found = []
     for file in folder.glob("[!.]*.csv"):
         with file.open(newline="") as lines:
@@ -46,7 +46,7 @@ def write_lines(folder: Path, name: str, first: int) -> list[str]:
     return lines
 
 
-def test_files_and_batches_hold_each_line_once_whoever_is_killed(
+def test_files_and_http_batches_hold_each_line_once_after_kills(
     server: KeepingServer, heron: HeronCommand, tmp_path: Path
 ) -> None:
     name, folder = unique("Sinks"), tmp_path / "lines"

@@ -1,6 +1,6 @@
-"""User code that blocks: spouts that never return or sleep in each call, a bolt that emits and then takes long.
+"""Topology of blocking user code: spouts that never return or sleep, and a bolt that emits and then takes long.
 
-The argument is a folder where the sink writes what has reached it, and when.
+The argument is a folder in which the sink records the tuples it receives and their arrival times.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MANY = 100_000
 
 
 class Writer:
-    """Lines of JSON in the folder."""
+    """Writer of JSON lines into the folder."""
 
     def open(self, config: dict[str, Any], name: str) -> None:
         self.file = (Path(config["user.folder"]) / f"{name}.jsonl").open("a")
@@ -32,7 +32,7 @@ class Writer:
 
 
 class Endless(Spout):
-    """Loops for ever, and polls."""
+    """Spout whose ``next_tuple`` loops indefinitely and polls."""
 
     outputs = ["kind", "at"]
 
@@ -54,7 +54,7 @@ class Endless(Spout):
 
 
 class Sleepy(Spout):
-    """Emits and sleeps."""
+    """Spout that emits and then sleeps in each call."""
 
     outputs = ["kind", "at"]
 
@@ -64,7 +64,7 @@ class Sleepy(Spout):
 
 
 class Many(Spout):
-    """Emits very much in one call."""
+    """Spout that emits a large number of tuples in one call."""
 
     outputs = ["kind", "at"]
 
@@ -85,7 +85,7 @@ class Many(Spout):
 
 
 class Once(Spout):
-    """One tuple for the bolt that takes long, and one that waits behind it."""
+    """Spout that emits one tuple for the slow bolt and one that queues after it."""
 
     outputs = ["n"]
 
@@ -103,7 +103,7 @@ class Once(Spout):
 
 
 class Stuck(Bolt):
-    """Emits, acks, and then takes long over the first tuple."""
+    """Bolt that emits and acks its first tuple, and then takes long over it."""
 
     outputs = ["kind", "at"]
 
@@ -123,7 +123,7 @@ class Stuck(Bolt):
 
 
 class Hoarder(Spout):
-    """As much as it may."""
+    """Spout that emits as many tuples as its window allows."""
 
     outputs = ["n"]
 
@@ -132,14 +132,14 @@ class Hoarder(Spout):
 
 
 class Silent(Bolt):
-    """Never acks."""
+    """Bolt that never acks."""
 
     def process(self, tup: Any) -> None:
         pass
 
 
 class Sink(Bolt):
-    """Writes when each kind of tuple has arrived; of the many, only how many."""
+    """Bolt that records the arrival of each kind of tuple; of the large batch, it records only the count."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.writer, self.many = Writer(), 0
@@ -156,7 +156,7 @@ class Sink(Bolt):
 
 
 class Blocking(Topology):
-    """All of it."""
+    """Topology of all spouts and bolts of this module."""
 
     config = {
         "topology.reliability.mode": "ATLEAST_ONCE",

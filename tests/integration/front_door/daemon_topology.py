@@ -1,4 +1,4 @@
-"""A topology whose bolt daemonises: it leaves three writers behind that do all they can to be left alone."""
+"""Topology whose bolt daemonises: it starts three writers that evade the cleanup of their instance."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ KINDS = ("forked", "inherited", "emptied")
 
 
 def daemonise(kind: str, folder: str) -> None:
-    """Fork twice, with a session of its own, another folder and no descriptors; then write for ever to a file that is
-    named by kind, instance and process. ``inherited`` and ``emptied`` become another program, the latter with an empty
-    environment."""
+    """Start a daemon that writes to a file named by kind, instance and process.
+
+    It forks twice and has its own session, another working folder and no inherited descriptors. ``inherited`` and
+    ``emptied`` execute another program, the latter with an empty environment.
+    """
     instance = os.getpid()
     if os.fork():
         os.wait()
@@ -40,30 +42,30 @@ def daemonise(kind: str, folder: str) -> None:
 
 
 class Numbers(Spout):
-    """Counts, slowly."""
+    """Spout that counts slowly."""
 
     outputs = ["number"]
 
     def next_tuple(self) -> None:
-        """One."""
+        """Emit the next number."""
         time.sleep(0.1)
         self.emit([1])
 
 
 class Daemons(BasicBolt):
-    """Daemonises at its start."""
+    """Bolt that starts daemons when it starts."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Leave the three behind."""
+        """Start the three daemons."""
         for kind in KINDS:
             daemonise(kind, str(config["user.folder"]))
 
     def process(self, tup: Any) -> None:
-        """Nothing."""
+        """Ignore the tuple."""
 
 
 class LeavesBehind(Topology):
-    """One of each. The argument is the folder."""
+    """Topology with one spout and one daemonising bolt. The argument is the folder."""
 
     config = {"user.folder": sys.argv[1] if len(sys.argv) > 1 else ""}
     numbers = Numbers.spec()

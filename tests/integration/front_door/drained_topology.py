@@ -1,4 +1,4 @@
-"""Numbers through two bolts; every task writes down which it has emitted, received, or was told have failed."""
+"""Topologies of two bolts whose tasks record the numbers they emitted, received, or saw fail."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from heronry import BasicBolt, Bolt, Config, Grouping, Spout, Topology, Tuple
 
 
 def book(config: dict[str, Any], name: str) -> TextIO:
-    """Of this process."""
+    """Open the record file of this process."""
     return Path(config["user.folder"], f"{name}-{os.getpid()}").open("a", buffering=1)
 
 
 class Numbers(Spout):
-    """One after the other, each once, until there is a file ``enough``."""
+    """Spout that emits each number once, in order, until the file ``enough`` exists."""
 
     outputs = ("number",)
 
@@ -40,7 +40,7 @@ class Numbers(Spout):
 
 
 class Passes(BasicBolt):
-    """Takes its time, so that something waits for it."""
+    """Bolt that is slow, so that its queue is not empty."""
 
     outputs = ("number",)
 
@@ -50,7 +50,7 @@ class Passes(BasicBolt):
 
 
 class Receives(BasicBolt):
-    """Writes them down."""
+    """Bolt that records the numbers it receives."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.received = book(config, "received")
@@ -60,7 +60,7 @@ class Receives(BasicBolt):
 
 
 class Keeps(Bolt):
-    """Acks nothing."""
+    """Bolt that never acks."""
 
     def process(self, tup: Tuple) -> None:
         self.kept = tup
@@ -70,7 +70,7 @@ _folder = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else ".")
 
 
 class Counted(Topology):
-    """Nobody acks; what is lost is lost."""
+    """Topology without acks; lost tuples stay lost."""
 
     config = {Config.TOPOLOGY_STMGRS: 2, "user.folder": _folder}
     numbers = Numbers.spec()
@@ -79,7 +79,7 @@ class Counted(Topology):
 
 
 class Acked(Topology):
-    """The same with acks."""
+    """Topology with acks, otherwise as ``Counted``."""
 
     config = {**Counted.config, Config.TOPOLOGY_RELIABILITY_MODE: "ATLEAST_ONCE"}
     numbers = Numbers.spec()
@@ -88,7 +88,7 @@ class Acked(Topology):
 
 
 class Kept(Topology):
-    """Never at rest."""
+    """Topology that never comes to rest."""
 
     config = {**Acked.config, "topology.update.drain.secs": 1.0, "topology.max.spout.pending": 5}
     numbers = Numbers.spec()

@@ -1,4 +1,4 @@
-"""Topologies over bounded sources: they come to their end.
+"""Topologies over bounded sources, which finish.
 
 heron submit local ending_topology.py Kept -- FOLDER
 heron submit local ending_topology.py Acked -- FOLDER
@@ -15,11 +15,11 @@ from heronry.connect.files import JsonLinesSink
 from heronry.connect.numbers import Sequence
 
 NUMBERS = 5_000
-FOLDER = "".join(sys.argv[1:])  # at submit; processes of the topology have no arguments
+FOLDER = "".join(sys.argv[1:])  # at submit; topology processes have no arguments
 
 
 class Kept(Topology):
-    """Numbers into files, exactly once."""
+    """Topology that writes numbers to files, exactly once."""
 
     config = {
         Config.TOPOLOGY_RELIABILITY_MODE: Config.EFFECTIVELY_ONCE,
@@ -30,7 +30,7 @@ class Kept(Topology):
 
 
 class Few(Spout):
-    """A hundred numbers, and those that failed again."""
+    """Spout that emits a hundred numbers and replays those that fail."""
 
     outputs = ("number",)
 
@@ -50,7 +50,7 @@ class Few(Spout):
 
 
 class Waits(BasicBolt):
-    """Fails everything until there is a file."""
+    """Bolt that fails every tuple until a file exists."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.go = Path(config["user.folder"], "go")
@@ -61,7 +61,7 @@ class Waits(BasicBolt):
 
 
 class Acked(Topology):
-    """Every number is acked in the end."""
+    """Topology in which every number is acked in the end."""
 
     config = {
         Config.TOPOLOGY_RELIABILITY_MODE: Config.ATLEAST_ONCE,

@@ -1,8 +1,8 @@
-"""A finite topology whose every count is known beforehand.
+"""Finite topology with known totals.
 
     heron submit local finite_topology.py Finite -- FOLDER
 
-The spout emits the first half at once, and the second when there is a file ``FOLDER/second``.
+The spout emits the first half at once, and the second half when the file ``FOLDER/second`` exists.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 from heronry import BasicBolt, Grouping, Spout, Stream, Topology
 
 NUMBERS = 4_000
-RARE = 10  # every so many go to the stream ``rare``, too
-BAD = 100  # every so many raise
+RARE = 10  # every tenth number also goes to the stream ``rare``
+BAD = 100  # every hundredth number raises
 COPIES = 2
 
 
 class Numbers(Spout):
-    """Each number once, tracked."""
+    """Spout that emits each number once, tracked."""
 
     outputs = [Stream(fields=["number"]), Stream(fields=["number"], name="rare")]
 
@@ -41,7 +41,7 @@ class Numbers(Spout):
 
 
 class Worker(BasicBolt):
-    """Two tuples for one, or an exception."""
+    """Bolt that emits two tuples for each input, or raises."""
 
     outputs = ["number", "copy"]
 
@@ -56,14 +56,14 @@ class Worker(BasicBolt):
 
 
 class Sink(BasicBolt):
-    """The end."""
+    """Bolt at the end of the graph."""
 
     def process(self, tup: Any) -> None:
         pass
 
 
 class Finite(Topology):
-    """numbers -> worker -> sink, in two containers."""
+    """Topology numbers -> worker -> sink, in two containers."""
 
     config = {
         "topology.reliability.mode": "ATLEAST_ONCE",
@@ -77,7 +77,7 @@ class Finite(Topology):
 
 
 def truth(numbers: int) -> dict[str, dict[str, float]]:
-    """Component to metric to total, when this many numbers were emitted and settled."""
+    """Return totals by component and metric, for this many numbers emitted and settled."""
     bad, rare = numbers // BAD, numbers // RARE
     good = numbers - bad
     return {

@@ -1,4 +1,4 @@
-"""What the sink of ``update_topology.Kept`` shows: each count of each number, once."""
+"""Reader of the output of ``update_topology.Kept``, which shows each count of each number once."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 
 
 class KeptCounts:
-    """Derive beside a ``folder`` whose ``out`` is the sink's."""
+    """Mixin that checks the sink's output in the ``out`` folder of its ``folder``."""
 
     folder: Path
 
     def written(self) -> Counter[tuple[int, int]]:
-        """What the sink shows."""
+        """Return how often the sink shows each pair of number and count."""
         rows: Counter[tuple[int, int]] = Counter()
         for path in (self.folder / "out").glob("[!.]*"):
             rows.update((row["number"], row["count"]) for row in map(json.loads, path.read_text().splitlines()))
         return rows
 
     def every_count_is_there_once(self) -> int:
-        """How many; of each number the counts go from 1 to the last without a gap."""
+        """Check that the counts of each number run from 1 to the last without a gap; return how many there are."""
         rows = self.written()
         twice = sorted(row for row, times in rows.items() if times > 1)
         assert not twice, f"{twice}: {sorted(path.name for path in (self.folder / 'out').iterdir())}"

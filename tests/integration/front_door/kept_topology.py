@@ -1,4 +1,4 @@
-"""Counts words in ``self.keyed``; the bolt raises as long as the file of its first argument is there."""
+"""Topology that counts words in ``self.keyed``; the bolt raises while the file in its first argument exists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from heronry import BasicBolt, Config, Grouping, Spout, Topology, Tuple
 
 
 class Words(Spout):
-    """The same few words, again and again, from where it stood."""
+    """Spout that repeats a few words, from its restored position."""
 
     outputs = ("word",)
 
@@ -29,7 +29,7 @@ class Words(Spout):
 
 
 class Count(BasicBolt):
-    """How often each."""
+    """Bolt that counts each word."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.fails = config["user.fails"]
@@ -41,7 +41,7 @@ class Count(BasicBolt):
 
 
 class Kept(Topology):
-    """words -> count. Checkpoints come when they are asked for."""
+    """Topology words -> count, with checkpoints on request only."""
 
     config = {
         Config.TOPOLOGY_RELIABILITY_MODE: Config.EFFECTIVELY_ONCE,

@@ -1,4 +1,4 @@
-"""A finite topology of which every total is known: fan-out to two bolts and on to two more, fails of both kinds.
+"""Finite topology with known totals: fan-out to two bolts and on to two more, with fails of both kinds.
 
     heron submit local known_totals_topology.py KnownTotals
 
@@ -14,13 +14,13 @@ from heronry.api.metrics import CountMetric, LatencyMetric
 
 NUMBERS = 3_000
 REFUSED_EACH, REFUSED = 50, 7  # left fails these
-BAD_EACH, BAD = 100, 3  # right raises on these; none is both
+BAD_EACH, BAD = 100, 3  # right raises on these; the two sets are disjoint
 COPIES = 3
 WATCHERS = 2
 
 
 class Numbers(Spout):
-    """Each number once."""
+    """Spout that emits each number once."""
 
     outputs = ["number"]
 
@@ -42,7 +42,7 @@ class Numbers(Spout):
 
 
 class Left(Bolt):
-    """Three tuples for one, or a fail with a reason."""
+    """Bolt that emits three tuples for each input, or fails it with a reason."""
 
     outputs = ["number", "copy"]
 
@@ -65,7 +65,7 @@ class Left(Bolt):
 
 
 class Right(BasicBolt):
-    """Raises on bad numbers."""
+    """Bolt that raises on bad numbers."""
 
     def process(self, tup: Any) -> None:
         if tup["number"] % BAD_EACH == BAD:
@@ -73,14 +73,14 @@ class Right(BasicBolt):
 
 
 class End(BasicBolt):
-    """The end."""
+    """Bolt at the end of the graph."""
 
     def process(self, tup: Any) -> None:
         pass
 
 
 class KnownTotals(Topology):
-    """In two containers."""
+    """Topology in two containers."""
 
     config = {"topology.reliability.mode": "ATLEAST_ONCE", "topology.stmgrs": 2}
 
@@ -93,10 +93,10 @@ class KnownTotals(Topology):
 
 REFUSED_COUNT, BAD_COUNT = NUMBERS // REFUSED_EACH, NUMBERS // BAD_EACH
 GOOD = NUMBERS - REFUSED_COUNT - BAD_COUNT
-OUT = COPIES * (NUMBERS - REFUSED_COUNT)  # what left emits
+OUT = COPIES * (NUMBERS - REFUSED_COUNT)  # tuples that left emits
 SENT = 2 * NUMBERS + OUT + WATCHERS * OUT  # tuples that travel: a copy for each destination
 
-# Component to metric to total, over its instances.
+# Totals by component and metric, over the component's instances.
 TRUTH: dict[str, dict[str, float]] = {
     "numbers": {
         "__emit-count/default": NUMBERS, "__ack-count/default": GOOD, "__fail-count/default": REFUSED_COUNT + BAD_COUNT,
@@ -121,7 +121,7 @@ TRUTH: dict[str, dict[str, float]] = {
     },
 }  # fmt: skip
 
-# Component to latency to the number of values in it.
+# Number of values by component and latency.
 MEASURED: dict[str, dict[str, float]] = {
     "numbers": {"__complete-latency/default": GOOD, "__fail-latency/default": REFUSED_COUNT + BAD_COUNT},
     "left": {

@@ -1,4 +1,4 @@
-"""Sums numbers by key; a tenth of the numbers are bad, found only when sum and output have been changed already.
+"""Topology that sums numbers by key; a tenth are bad, which shows only after sum and output have changed.
 
     heron submit local letters_topology.py Letters -- FOLDER
 
@@ -18,7 +18,7 @@ NUMBERS, KEYS, EACH, BAD = 4_000, 17, 10, 3
 
 
 class Numbers(Spout):
-    """Each number once, with its key."""
+    """Spout that emits each number once, with its key."""
 
     outputs = ("key", "number")
 
@@ -34,7 +34,7 @@ class Numbers(Spout):
 
 
 class Total(BasicBolt):
-    """The sum so far of each key, and how many numbers it has seen in the task's own state."""
+    """Bolt that sums the numbers of each key, and counts all its numbers in the task's own state."""
 
     outputs = ("key", "sum")
     dead_letters = "bad"
@@ -53,7 +53,7 @@ class Total(BasicBolt):
 
 
 class Letters(Topology):
-    """A checkpoint each half second."""
+    """Topology with a checkpoint every half second."""
 
     _folder = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "letters")
     config = {
@@ -69,7 +69,7 @@ class Letters(Topology):
 
 
 def truth() -> tuple[dict[str, list[int]], list[int]]:
-    """The sums of each key, in order, and the numbers that are bad."""
+    """Return the sums of each key, in order, and the bad numbers."""
     sums: dict[str, list[int]] = {}
     for number in range(NUMBERS):
         if number % EACH != BAD:
@@ -79,7 +79,7 @@ def truth() -> tuple[dict[str, list[int]], list[int]]:
 
 
 def letter_of(found: dict[str, Any]) -> int:
-    """The number in a letter, which must say all that a letter says."""
+    """Return the number in a dead letter after checking that its fields are complete."""
     key, number = found["values"]
     assert key == f"k{number % KEYS}"
     assert (found["component"], found["source"], found["stream"]) == ("total", "numbers", "default")

@@ -1,4 +1,4 @@
-"""A spout that is held back by a slow bolt all the time; state is kept."""
+"""Topology whose spout is constantly under backpressure from a slow bolt; state is kept."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from heronry import BasicBolt, Config, Grouping, Spout, Topology, Tuple
 
 
 class Words(Spout):
-    """Large values, as fast as they are taken."""
+    """Spout that emits large values as fast as possible."""
 
     outputs = ("word", "load")
 
@@ -25,7 +25,7 @@ class Words(Spout):
 
 
 class Count(BasicBolt):
-    """5 ms a tuple."""
+    """Bolt that takes 5 ms per tuple."""
 
     def process(self, tup: Tuple) -> None:
         time.sleep(0.005)
@@ -33,7 +33,7 @@ class Count(BasicBolt):
 
 
 class Pressed(Topology):
-    """words -> count, with a checkpoint each second."""
+    """Topology words -> count, with a checkpoint every second."""
 
     config = {
         Config.TOPOLOGY_RELIABILITY_MODE: Config.EFFECTIVELY_ONCE,

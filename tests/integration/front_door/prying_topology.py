@@ -1,5 +1,7 @@
-"""A topology whose bolt tries, as user code that means harm would, to get at what is Heronry's, and writes down what it
-got. It works in its topology's folder, and its working folder has the answer: ``pried-PID.json``."""
+"""Topology whose bolt tries, as malicious user code would, to reach Heronry's processes and files.
+
+The bolt runs in its topology's folder and records what succeeded in ``pried-PID.json`` in its working folder.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ ATTEMPTS: dict[str, Callable[[int], Any]] = {
 
 
 def goes(attempt: Callable[[], Any]) -> bool:
-    """True if nobody has refused."""
+    """Return True if the attempt is not refused."""
     try:
         attempt()
     except OSError:
@@ -47,7 +49,7 @@ def goes(attempt: Callable[[], Any]) -> bool:
 
 
 def seen_processes(topology: str) -> dict[str, list[str]]:
-    """Title to what could be done to it, of Heronry's processes; other strangers by their program's name and id."""
+    """Return, by title, the operations that succeeded on Heronry's processes; others are keyed by program and pid."""
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -62,7 +64,7 @@ def seen_processes(topology: str) -> dict[str, list[str]]:
 
 
 def read_files(home: str, places: list[str]) -> list[str]:
-    """The secret files that could be read, and the folders beside the working folder that could be listed."""
+    """Return the secret files that could be read and the folders beside the working folder that could be listed."""
     found = [place for place in places if goes(lambda p=place: os.listdir(p))]
     for place in (home, *places):
         for name in SECRETS:
@@ -73,40 +75,40 @@ def read_files(home: str, places: list[str]) -> list[str]:
 
 
 def move_away(name: str) -> None:
-    """Take what is Heronry's out of the way, and put it back."""
+    """Move a file of Heronry's away and back."""
     os.rename(name, f"{name}.mine")
     os.rename(f"{name}.mine", name)
 
 
 def own_beats() -> Path:
-    """Where this process writes its heartbeat; it has the file mapped."""
+    """Return the path of this process's heartbeat file, which it has mapped."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     return next(Path(line.split()[-1]) for line in lines if "/beats" in line)
 
 
 def becomes(uid: int) -> bool:
-    """True if a child can be this user."""
+    """Return True if a child process can become this user."""
     if (child := os.fork()) == 0:
         os._exit(0 if goes(lambda: os.setuid(uid)) else 1)
     return os.waitpid(child, 0)[1] == 0
 
 
 class Numbers(Spout):
-    """Counts, slowly."""
+    """Spout that counts slowly."""
 
     outputs = ["number"]
 
     def next_tuple(self) -> None:
-        """One."""
+        """Emit the next number."""
         time.sleep(0.1)
         self.emit([1])
 
 
 class Pry(BasicBolt):
-    """Tries it all when it starts."""
+    """Bolt that makes all attempts when it starts."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Write what was got."""
+        """Record which attempts succeeded."""
         home = Path.cwd()
         status = dict(
             line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line
@@ -142,11 +144,11 @@ class Pry(BasicBolt):
         file.with_suffix(".part").rename(file)
 
     def process(self, tup: Any) -> None:
-        """Nothing."""
+        """Ignore the tuple."""
 
 
 class Prying(Topology):
-    """numbers -> pry"""
+    """Topology numbers -> pry."""
 
     numbers = Numbers.spec()
     pry = Pry.spec(inputs={numbers: Grouping.SHUFFLE})

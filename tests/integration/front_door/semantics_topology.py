@@ -1,10 +1,10 @@
-"""What the API promises, as topologies to be submitted: each case is a few tuples, and who saw what is written down.
+"""Topologies that exercise the API's promises: each case is a few tuples, and tasks record what they see.
 
     heron submit local semantics_topology.py Semantics -- FOLDER
     heron submit local semantics_topology.py AtMostOnce -- FOLDER
 
 Every task appends JSON lines to ``FOLDER/<component>-<task>.jsonl``. The spout ``cases`` sends each case once; its
-message ids say which case it was.
+message ids name the case.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ODD_VALUES: list[Any] = [
 
 
 class Diary:
-    """Mixed in: a JSON-lines file of the task's own."""
+    """Mixin that appends JSON lines to the task's own file."""
 
     def open_diary(self, config: dict[str, Any], context: Any) -> None:
         name = f"{context.get_component_id()}-{context.get_task_id()}.jsonl"
@@ -42,7 +42,7 @@ class Diary:
 
 
 class Cases(Diary, Spout):
-    """Emits each case once, a tuple a call; writes down every verdict."""
+    """Spout that emits each case once, one tuple per call, and records every verdict."""
 
     outputs = [Stream(fields=["case"]), Stream(fields=["number"], name="numbers"), Stream(fields=["value"], name="odd")]
 
@@ -83,7 +83,7 @@ CASES = (
 
 
 class Judge(Diary, Bolt):
-    """Acks and fails by hand, case by case."""
+    """Bolt that acks and fails explicitly, case by case."""
 
     outputs = [Stream(fields=["case"], name="doomed")]
     config = {"topology.on.exception": "fail"}
@@ -126,14 +126,14 @@ class Judge(Diary, Bolt):
 
 
 class Doomed(Bolt):
-    """Fails whatever comes."""
+    """Bolt that fails every tuple."""
 
     def process(self, tup: Any) -> None:
         self.fail(tup, f"doomed {tup['case']}")
 
 
 class Raiser(BasicBolt):
-    """Raises in one case; all others are acked by themselves."""
+    """Bolt that raises in one case; all other tuples are acked automatically."""
 
     def process(self, tup: Any) -> None:
         if tup["case"] == "raise":
@@ -144,7 +144,7 @@ class Raiser(BasicBolt):
 
 
 class Batcher(Diary, BatchBolt):
-    """A batch that raises fails what is open in it; the rest is acked."""
+    """Batch bolt; a batch that raises fails its open tuples, and the rest are acked."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.open_diary(config, context)
@@ -161,7 +161,7 @@ class Batcher(Diary, BatchBolt):
 
 
 class Fragile(Diary, BasicBolt):
-    """Restarts on its exception: the new process is another."""
+    """Bolt that restarts on its exception, in a new process."""
 
     config = {"topology.on.exception": "restart"}
 
@@ -175,7 +175,7 @@ class Fragile(Diary, BasicBolt):
 
 
 class Receiver(Diary, BasicBolt):
-    """Writes down which number came to which task, and from which."""
+    """Bolt that records which number reached which task, and from which."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.open_diary(config, context)
@@ -187,7 +187,7 @@ class Receiver(Diary, BasicBolt):
 
 
 class OddOnesTogether:
-    """A custom grouping: odd numbers to the first task, even ones to the last, multiples of ten to nobody."""
+    """Custom grouping: odd numbers to the first task, even ones to the last, multiples of ten to none."""
 
     def __init__(self, skip: int) -> None:
         self.skip = skip
@@ -202,7 +202,7 @@ class OddOnesTogether:
 
 
 class Odd(Diary, BasicBolt):
-    """What odd values have become on their way."""
+    """Bolt that records unusual values as they arrive."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.open_diary(config, context)
@@ -212,12 +212,12 @@ class Odd(Diary, BasicBolt):
 
 
 def repr_of(value: Any) -> str:
-    """The same for equal sets, whatever their order."""
+    """Return a representation that is equal for equal sets, regardless of their order."""
     return repr(sorted(value)) if isinstance(value, set | frozenset) else repr(value)
 
 
 class Counts(TaskHook):
-    """Counts the calls of each hook."""
+    """Hook that counts the calls of each hook method."""
 
     def __init__(self, calls: dict[str, int]) -> None:
         self.calls = calls
@@ -237,7 +237,7 @@ class Counts(TaskHook):
 
 
 class Watched(Diary, Bolt):
-    """Hooks, ticks and metrics of the user's own."""
+    """Bolt with hooks, ticks and user-defined metrics."""
 
     outputs = ["case"]
     config = {"topology.tick.tuple.freq.ms": 100}
@@ -273,7 +273,7 @@ class Watched(Diary, Bolt):
 
 
 class Greedy(Diary, Spout):
-    """As many as it may; writes down how many it had in flight at most."""
+    """Spout that emits as many tuples as it may and records the largest number in flight."""
 
     outputs = ["number"]
     config = {"topology.max.spout.pending": 10}
@@ -301,7 +301,7 @@ class Greedy(Diary, Spout):
 
 
 class Holder(Bolt):
-    """Keeps tuples until there is a file ``release``, then acks all."""
+    """Bolt that keeps tuples until the file ``release`` exists, then acks all."""
 
     config = {"topology.tick.tuple.freq.ms": 50}
 
@@ -320,7 +320,7 @@ class Holder(Bolt):
 
 
 class Clockwork(Diary, Spout):
-    """Emits for ever; writes down how many when it is paused and when it goes on."""
+    """Spout that emits indefinitely and records its count when it is paused and resumed."""
 
     outputs = ["number"]
 
@@ -329,7 +329,7 @@ class Clockwork(Diary, Spout):
         self.number = 0
 
     def next_tuple(self) -> None:
-        if self.number % 2:  # every other call emits, so the runtime lets the machine breathe
+        if self.number % 2:  # every other call emits, so the runtime idles in between
             self.emit([self.number])
         self.number += 1
 
@@ -341,14 +341,14 @@ class Clockwork(Diary, Spout):
 
 
 class Drain(BasicBolt):
-    """Takes everything."""
+    """Bolt that accepts every tuple."""
 
     def process(self, tup: Any) -> None:
         pass
 
 
 class Semantics(Topology):
-    """At least once, two containers; the message timeout is short for the sake of one case."""
+    """Topology with ``ATLEAST_ONCE`` in two containers; one case needs the short message timeout."""
 
     config = {
         "topology.reliability.mode": "ATLEAST_ONCE",
@@ -372,7 +372,7 @@ class Semantics(Topology):
 
 
 class Untracked(Diary, Spout):
-    """Emits with message ids; nobody tracks them."""
+    """Spout that emits with message ids that are not tracked."""
 
     outputs = [Stream(fields=["case"]), Stream(fields=["value"], name="odd")]
 
@@ -396,7 +396,7 @@ class Untracked(Diary, Spout):
 
 
 class AtMostOnce(Topology):
-    """Nothing is tracked; values are pickled; spouts that are held, paused and let go."""
+    """Topology without tracking: values are pickled, and spouts are held, paused and resumed."""
 
     config = {"topology.reliability.mode": "ATMOST_ONCE", "topology.serializer": "pickle", "user.folder": FOLDER}
 
@@ -408,7 +408,7 @@ class AtMostOnce(Topology):
 
 
 class Pending(Topology):
-    """A spout that may have ten tuples in flight."""
+    """Topology whose spout may have ten tuples in flight."""
 
     config = {"topology.reliability.mode": "ATLEAST_ONCE", "user.folder": FOLDER}
 

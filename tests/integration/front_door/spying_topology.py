@@ -1,4 +1,4 @@
-"""A topology whose bolt looks at every process and writes down what it was shown of whom."""
+"""Topology whose bolt records what it can read of every process."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ LOOKS: dict[str, Callable[[str], Any]] = {
 
 
 class Numbers(Spout):
-    """Nothing."""
+    """Spout that emits nothing."""
 
     outputs = ["number"]
 
     def next_tuple(self) -> None:
-        """Nothing."""
+        """Emit nothing."""
 
 
 class Spy(BasicBolt):
-    """Looks around when it starts."""
+    """Bolt that inspects processes when it starts."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Write the title of each process of this topology, and what of it could be read."""
+        """Record the title of each process of this topology and which of its data could be read."""
         found: dict[str, list[str]] = {}
         for process in Path("/proc").glob("[0-9]*"):
             try:
@@ -54,12 +54,12 @@ class Spy(BasicBolt):
         file.with_suffix(".part").rename(file)
 
     def seen_of(self, process: Path) -> list[str]:
-        """What can be read."""
+        """Return the names of what can be read of a process."""
         return [name for name, look in LOOKS.items() if self.shows(look, process)]
 
     @staticmethod
     def shows(look: Callable[[str], Any], process: Path) -> bool:
-        """True if it can be read."""
+        """Return True if it can be read."""
         try:
             look(str(process))
         except OSError:
@@ -67,11 +67,11 @@ class Spy(BasicBolt):
         return True
 
     def process(self, tup: Any) -> None:
-        """Nothing."""
+        """Ignore the tuple."""
 
 
 class Spying(Topology):
-    """The argument is the folder."""
+    """Topology of the spying bolt. The argument is the folder."""
 
     config = {"user.folder": sys.argv[1] if len(sys.argv) > 1 else ""}
     numbers = Numbers.spec()

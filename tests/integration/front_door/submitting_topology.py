@@ -1,4 +1,4 @@
-"""A topology whose bolt submits another one, with the command, when it starts for the first time."""
+"""Topology whose bolt submits another topology with the command when it first starts."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from heronry import BasicBolt, Grouping, Spout, Topology
 
 
 class Numbers(Spout):
-    """Nothing."""
+    """Spout that emits nothing."""
 
     outputs = ["number"]
 
     def next_tuple(self) -> None:
-        """Nothing."""
+        """Emit nothing."""
 
 
 class Submit(BasicBolt):
-    """Submits ``user.inner``, whose file is ``user.file``, and writes down what the command said."""
+    """Bolt that submits ``user.inner`` from the file ``user.file`` and records the command's output."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Once."""
+        """Submit the inner topology once."""
         said = Path(config["user.folder"], "said")
         if not said.exists():
             command = [
@@ -44,11 +44,11 @@ class Submit(BasicBolt):
             part.rename(said)
 
     def process(self, tup: Any) -> None:
-        """Nothing."""
+        """Ignore the tuple."""
 
 
 class Submitting(Topology):
-    """Arguments: folder, name and file of the inner one. Without them there is nothing to submit."""
+    """Topology with the arguments folder, name and file of the inner one; without them it submits nothing."""
 
     folder, inner, file = sys.argv[1:4] if len(sys.argv) > 3 else ("", "", "")
     config = {"user.folder": folder, "user.inner": inner, "user.file": file}

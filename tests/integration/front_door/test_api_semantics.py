@@ -1,7 +1,7 @@
-"""What the API promises about acks, fails, groupings, ticks, hooks and states, seen through real processes.
+"""API semantics of acks, fails, groupings, ticks, hooks and states in real processes.
 
-Two topologies run once for all tests of this file (``semantics_topology.py``); what their tasks wrote down is compared
-with what must have happened.
+Two topologies (``semantics_topology.py``) run once for all tests of this file. The tests compare what their tasks
+recorded with the expected outcome.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FILE = Path(user.__file__)
 
 @dataclass
 class Run:
-    """The running topologies and what their tasks write."""
+    """Running topologies and the records of their tasks."""
 
     heron: HeronCommand
     name: str
@@ -35,16 +35,16 @@ class Run:
     folder: Path
 
     def diary(self, component: str) -> list[dict[str, Any]]:
-        """What all tasks of a component have written."""
+        """Return the records of all tasks of a component."""
         return [line for lines in self.diaries(component).values() for line in lines]
 
     def diaries(self, component: str) -> dict[int, list[dict[str, Any]]]:
-        """Task to what it has written."""
+        """Return the records of a component by task."""
         files = sorted(self.folder.glob(f"{component}-*.jsonl"))
         return {int(file.stem.rpartition("-")[2]): json_lines(file) for file in files}
 
     def verdicts(self) -> dict[str, list[dict[str, Any]]]:
-        """Message id to its verdicts."""
+        """Return verdicts by message id."""
         found: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for line in self.diary("cases"):
             if "acked" in line or "failed" in line:
@@ -52,26 +52,26 @@ class Run:
         return found
 
     def failed(self, tup_id: str) -> dict[str, Any]:
-        """The one verdict of a tuple, which failed."""
+        """Return the only verdict of a tuple, which must be a fail."""
         (verdict,) = wait_until(lambda: self.verdicts().get(tup_id), f"a verdict for {tup_id}")
         assert "failed" in verdict, verdict
         assert verdict["elapsed_ms"] > 0
         return verdict
 
     def acked(self, tup_id: str) -> None:
-        """The one verdict of a tuple was an ack."""
+        """Check that the only verdict of a tuple is an ack."""
         (verdict,) = wait_until(lambda: self.verdicts().get(tup_id), f"a verdict for {tup_id}")
         assert "acked" in verdict, verdict
 
     def task(self, component: str) -> int:
-        """The only task of a component."""
+        """Return the only task of a component."""
         (task,) = (p["task"] for p in self.heron.status(self.name)["processes"] if p["component"] == component)
         return int(task)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """Both topologies, submitted at once and deactivated; activated when every task runs."""
+    """Yield both topologies, submitted deactivated and activated once every task runs."""
     folder = tmp_path_factory.mktemp("semantics")
     with heron_command(folder) as heron:
         found = Run(heron, unique("Semantics"), unique("AtMostOnce"), folder)
@@ -85,7 +85,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         for name in names:
             heron.remember(name)
             heron.reaches(name, "paused")
-        # Deployed deactivated: every task runs, and no spout has emitted or was told to.
+        # Deployed deactivated: every task runs, and no spout has emitted or been activated.
         assert found.diary("cases") == found.diary("untracked") == found.diary("clockwork") == []
         for name in names:
             heron.run("activate", "local", name)
@@ -94,7 +94,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             heron.kill(name)
 
 
-def test_a_fail_by_hand_tells_reason_component_and_task(run: Run) -> None:
+def test_explicit_fail_reports_reason_component_and_task(run: Run) -> None:
     verdict = run.failed("fail")
     assert (verdict["kind"], verdict["component"], verdict["task"]) == ("failed", "judge", run.task("judge"))
     assert verdict["message"] == "it is not to my taste"
@@ -102,7 +102,7 @@ def test_a_fail_by_hand_tells_reason_component_and_task(run: Run) -> None:
     assert run.failed("fail with exception")["message"] == "LookupError: handed over"
 
 
-def test_an_exception_comes_with_its_traceback(run: Run) -> None:
+def test_exception_fails_the_tuple_with_its_traceback(run: Run) -> None:
     verdict = run.failed("raise")
     assert (verdict["kind"], verdict["component"], verdict["task"]) == ("exception", "raiser", run.task("raiser"))
     assert verdict["message"] == "ZeroDivisionError: the user's own fault"
@@ -110,7 +110,7 @@ def test_an_exception_comes_with_its_traceback(run: Run) -> None:
     assert "semantics_topology.py" in verdict["traceback"]
 
 
-def test_what_is_never_acked_fails_by_its_timeout(run: Run) -> None:
+def test_unacked_tuple_fails_by_timeout(run: Run) -> None:
     verdict = run.failed("never")
     assert verdict["kind"] == "timeout"
     assert verdict["elapsed_ms"] >= 4_000
@@ -120,14 +120,14 @@ def test_unanchored_emits_do_not_fail_the_root(run: Run) -> None:
     run.acked("unanchored")
 
 
-def test_a_fail_downstream_reaches_every_root_it_hangs_on(run: Run) -> None:
+def test_fail_downstream_fails_every_anchored_root(run: Run) -> None:
     for tup_id, case in (("anchored", "anchored"), ("double 1", "double"), ("double 2", "double")):
         verdict = run.failed(tup_id)
         assert (verdict["kind"], verdict["component"]) == ("failed", "doomed")
         assert verdict["message"] == f"doomed {case}"
 
 
-def test_acks_by_themselves_and_acks_too_many(run: Run) -> None:
+def test_automatic_acks_and_duplicate_acks(run: Run) -> None:
     run.acked("auto ack")
     run.acked("ack twice")
     run.acked("late anchor")
@@ -138,7 +138,7 @@ def test_acks_by_themselves_and_acks_too_many(run: Run) -> None:
     )
 
 
-def test_a_batch_that_raises_fails_what_is_open_in_it(run: Run) -> None:
+def test_batch_that_raises_fails_its_open_tuples(run: Run) -> None:
     verdict = run.failed("batch raise")
     assert (verdict["kind"], verdict["component"]) == ("exception", "batcher")
     assert "the whole batch" in verdict["message"]
@@ -163,7 +163,7 @@ def test_on_exception_restart_restarts_the_instance(run: Run) -> None:
     assert "MemoryError in" in shown
 
 
-def test_every_grouping_brings_tuples_where_it_says(run: Run) -> None:
+def test_every_grouping_routes_tuples_as_documented(run: Run) -> None:
     numbers = list(range(user.PER_GROUPING))
     wait_until(lambda: all(f"number {n}" in run.verdicts() for n in numbers), "verdicts for all numbers")
     for number in numbers:
@@ -182,19 +182,19 @@ def test_every_grouping_brings_tuples_where_it_says(run: Run) -> None:
     assert sorted(containers.values()) == [1, 2]
     assert {containers[task]: sorted(n) for task, n in got["local"].items()} == {home: numbers, 3 - home: []}
     asked = {line["number"]: line["tasks"] for line in run.diary("cases") if "tasks" in line}
-    for number in numbers:  # need_task_ids names exactly those who got a copy
+    for number in numbers:  # need_task_ids returns exactly the tasks that got a copy
         receivers = sorted(task for tasks in got.values() for task, seen in tasks.items() if number in seen)
         assert asked[number] == receivers
 
 
 @pytest.mark.parametrize("component", ["odd", "pickled"])
-def test_odd_values_keep_type_and_value(run: Run, component: str) -> None:
-    """With the serializer ``auto`` and with ``pickle``."""
+def test_unusual_values_keep_type_and_value(run: Run, component: str) -> None:
+    """Applies to the serializers ``auto`` and ``pickle``."""
     wanted = [{"type": type(v).__name__, "text": user.repr_of(v)} for v in user.ODD_VALUES]
     wait_until_equal(lambda: run.diary(component), wanted, "odd values")
 
 
-def test_ticks_hooks_and_metrics_of_the_user(run: Run) -> None:
+def test_user_ticks_hooks_and_metrics(run: Run) -> None:
     cases = len(user.CASES) + 1  # "double" comes twice
     calls = {"bolt_execute": cases, "bolt_ack": cases - 1, "bolt_fail": 1, "emit default": 1}
     wait_until_equal(lambda: run.diary("watched")[-1].get("calls"), calls, "calls of the hooks")
@@ -215,7 +215,7 @@ def test_ticks_hooks_and_metrics_of_the_user(run: Run) -> None:
     assert shown["components"]["watched"]["latency"]["p50"] == pytest.approx(20.0, rel=0.02)
 
 
-def test_at_most_once_acks_at_once(run: Run) -> None:
+def test_at_most_once_acks_immediately(run: Run) -> None:
     wanted = [line for number in range(20) for line in ({"emitting": number}, {"acked": number})]
     assert wait_until(lambda: d if len(d := run.diary("untracked")) >= len(wanted) else None, "20 acks")
     lines = run.diary("untracked")
@@ -242,7 +242,7 @@ def test_deactivate_stops_emits_and_activate_resumes(run: Run) -> None:
     wait_until(lambda: drained() > max(before, go["activated"] / 2), "it emits again")
 
 
-def test_max_spout_pending_holds(heron: HeronCommand, tmp_path: Path) -> None:
+def test_max_spout_pending_limits_tuples_in_flight(heron: HeronCommand, tmp_path: Path) -> None:
     name = unique("Pending")
     heron.submit(name, FILE, "Pending", "--", str(tmp_path))
 
@@ -254,7 +254,7 @@ def test_max_spout_pending_holds(heron: HeronCommand, tmp_path: Path) -> None:
     (tmp_path / "release").touch()
     wait_until_equal(lambda: diary()[-1], {"done": 10}, "all are acked, and never more than ten were in flight")
     instance = next(p for p in heron.status(name)["processes"] if p["component"] == "holder")
-    os.kill(instance["pid"], signal.SIGUSR1)  # a dump of its stacks, as the README says
+    os.kill(instance["pid"], signal.SIGUSR1)  # prints a dump of its stacks, as the README says
     wait_until(lambda: "Thread" in heron.run("logs", "local", name, "holder").stdout, "a dump in the log")
     assert psutil.pid_exists(instance["pid"])
     assert json.dumps(diary())

@@ -1,7 +1,7 @@
-"""Whatever is wrong has its own clear error and exit code, and leaves nothing behind.
+"""Errors of the ``heron`` command for invalid input: each has its own message and exit code, and leaves no files.
 
-A port in use cannot happen on the ``local`` cluster: every server binds port 0 and publishes the port it got; no
-setting names one, which a test here holds.
+A port in use cannot occur on the ``local`` cluster: every server binds port 0 and publishes the port it got. A test
+here checks that no setting names a port.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Count(Topology):
 
 
 def program(folder: Path, more: str = "", source: str = "numbers", initialize: str = "pass") -> Path:
-    """A file of user code."""
+    """Write a file of user code."""
     file = folder / "counting.py"
     file.write_text(GOOD.format(more=more, source=source, initialize=initialize))
     return file
@@ -57,7 +57,7 @@ Refused = Callable[..., Done]
 
 @pytest.fixture
 def refused(heron: HeronCommand) -> Iterator[Refused]:
-    """Submit something that is refused with an exit code; nothing may be left of it."""
+    """Yield a function that submits a topology, expects an exit code and checks that nothing is left of it."""
 
     def submit(*arguments: object, code: int) -> Done:
         done = heron.run("submit", "local", *map(str, arguments), code=code)
@@ -71,7 +71,7 @@ def refused(heron: HeronCommand) -> Iterator[Refused]:
 
 
 @pytest.mark.core
-def test_files_that_are_not_there_or_broken(refused: Refused, tmp_path: Path) -> None:
+def test_submit_rejects_missing_and_broken_files(refused: Refused, tmp_path: Path) -> None:
     assert "nowhere.py does not exist" in refused(tmp_path / "nowhere.py", code=3).stderr
     broken = tmp_path / "broken.py"
     broken.write_text("import os\nclass Count(\n")
@@ -90,7 +90,7 @@ def test_files_that_are_not_there_or_broken(refused: Refused, tmp_path: Path) ->
 
 
 @pytest.mark.core
-def test_a_wrong_class_is_told_what_there_is(refused: Refused, tmp_path: Path) -> None:
+def test_submit_with_a_wrong_class_lists_the_alternatives(refused: Refused, tmp_path: Path) -> None:
     file = program(tmp_path)
     assert "did you mean 'Count'" in refused(file, "Cuont", code=3).stderr
     assert "it holds 'Count'" in refused(file, "Unlike", code=3).stderr
@@ -100,7 +100,7 @@ def test_a_wrong_class_is_told_what_there_is(refused: Refused, tmp_path: Path) -
 
 
 @pytest.mark.core
-def test_places_and_names(heron: HeronCommand, refused: Refused, tmp_path: Path) -> None:
+def test_unknown_clusters_and_invalid_names_are_rejected(heron: HeronCommand, refused: Refused, tmp_path: Path) -> None:
     file = program(tmp_path)
     assert "did you mean 'local'" in heron.run("submit", "lcoal", str(file), code=3).stderr
     assert "too many parts" in heron.run("submit", "local/a/b/c", str(file), code=2).stderr
@@ -115,7 +115,7 @@ def test_places_and_names(heron: HeronCommand, refused: Refused, tmp_path: Path)
 
 
 @pytest.mark.core
-def test_invalid_topologies_and_settings(refused: Refused, tmp_path: Path) -> None:
+def test_invalid_topologies_and_settings_are_rejected(refused: Refused, tmp_path: Path) -> None:
     said = refused(program(tmp_path, source="'last'", more="last = Sink.spec(inputs={sink: Grouping.SHUFFLE})"), code=7)
     assert "cycle" in said.stderr
     assert "sink" in said.stderr
@@ -132,7 +132,7 @@ def test_invalid_topologies_and_settings(refused: Refused, tmp_path: Path) -> No
         assert told in refused("--config-property", given, file, code=2).stderr
 
 
-def test_what_is_far_too_large_or_never_ends(refused: Refused, heron: HeronCommand, tmp_path: Path) -> None:
+def test_oversized_and_endless_input_is_rejected(refused: Refused, heron: HeronCommand, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.py"
     os.mkfifo(pipe)
     assert "is neither a file nor a folder" in refused(pipe, code=7).stderr
@@ -152,7 +152,7 @@ def test_what_is_far_too_large_or_never_ends(refused: Refused, heron: HeronComma
     heron.home.joinpath("config.yaml").unlink()
 
 
-def test_foreign_text_is_a_screen_and_no_line_of_ours(refused: Refused, tmp_path: Path) -> None:
+def test_output_of_user_code_is_bounded_and_escaped(refused: Refused, tmp_path: Path) -> None:
     file = tmp_path / "speaking.py"
     file.write_text("print('heron: fake line')\nraise ValueError('x' * 10**7 + '\\r\\nheron: fake line\\x1b[2J')\n")
     long = refused(file, code=7).stderr
@@ -166,7 +166,7 @@ def test_foreign_text_is_a_screen_and_no_line_of_ours(refused: Refused, tmp_path
         assert [line[:23] for line in said.splitlines() if line.startswith("heron: ")] == ["heron: speaking.py rais"]
 
 
-def test_spouts_that_wait_in_vain_are_warned_of_and_refused_if_strict(
+def test_spouts_that_can_never_emit_warn_and_fail_if_strict(
     refused: Refused, heron: HeronCommand, tmp_path: Path
 ) -> None:
     file = program(tmp_path, initialize="pass\n    def fail(self, tup_id):\n        pass")
@@ -181,9 +181,7 @@ def test_spouts_that_wait_in_vain_are_warned_of_and_refused_if_strict(
         assert "warning" not in heron.run("submit", "local", str(file), *given).stderr
 
 
-def test_ends_of_the_graph_that_are_no_safe_sinks_are_warned_of_and_refused_if_strict(
-    refused: Refused, heron: HeronCommand, tmp_path: Path
-) -> None:
+def test_unsafe_sinks_warn_and_fail_if_strict(refused: Refused, heron: HeronCommand, tmp_path: Path) -> None:
     file = program(tmp_path)
     exact = ("--config-property", "topology.reliability.mode=EFFECTIVELY_ONCE")
     said = refused(file, "--strict", *exact, code=7).stderr
@@ -202,12 +200,12 @@ def test_ends_of_the_graph_that_are_no_safe_sinks_are_warned_of_and_refused_if_s
 
 
 def test_no_setting_names_a_port() -> None:
-    """So a port in use cannot be asked for; where one is, it must get an error of its own, tested here."""
+    """A setting that names a port would need its own error for a port in use, tested here."""
     assert [name for name in ALL_SETTINGS if "port" in name.split(".")] == []
 
 
 def evil_archives(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Archives that want to write outside, and what is said of them."""
+    """Yield archives that try to write outside their folder, with the expected message."""
     names = {
         "../evil.py": "leads out of the package",
         "/tmp/evil.py": "not a relative path",
@@ -240,14 +238,14 @@ def evil_archives(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 @pytest.mark.core
-def test_archives_that_are_evil_or_broken(refused: Refused, tmp_path: Path) -> None:
+def test_malicious_and_broken_archives_are_rejected(refused: Refused, tmp_path: Path) -> None:
     for file, told in evil_archives(tmp_path):
         assert told in refused(file, "flight:Flight", code=7).stderr
     assert not (tmp_path.parent / "evil.py").exists()
     assert not Path("/tmp/evil.py").exists()
 
 
-def test_requirements_that_cannot_be_had(refused: Refused, tmp_path: Path) -> None:
+def test_unavailable_requirements_are_rejected(refused: Refused, tmp_path: Path) -> None:
     folder = tmp_path / "package"
     folder.mkdir()
     program(folder)
@@ -255,7 +253,7 @@ def test_requirements_that_cannot_be_had(refused: Refused, tmp_path: Path) -> No
     assert "not-there-1.0" in refused(folder, "counting:Count", code=7).stderr
 
 
-def test_user_code_that_raises_in_initialize(heron: HeronCommand, tmp_path: Path) -> None:
+def test_exception_in_initialize_fails_the_submit(heron: HeronCommand, tmp_path: Path) -> None:
     name = unique("Raising")
     file = program(tmp_path, initialize="raise RuntimeError('no such broker')")
     failed = heron.finish(heron.start_submit(name, file), 1)
@@ -268,12 +266,12 @@ def test_user_code_that_raises_in_initialize(heron: HeronCommand, tmp_path: Path
     (kept,) = (heron.home / "topologies").glob(f"local/*/default/{name}/*")
     assert kept.name == "log-files"
     assert str(kept) in failed.stderr
-    heron.finish(heron.start_submit(name, program(tmp_path)))  # once mended, what was kept is in nobody's way
+    heron.finish(heron.start_submit(name, program(tmp_path)))  # after the repair, the leftover files do no harm
     heron.remember(name)
     heron.kill(name)
 
 
-def test_ctrl_c_while_the_file_is_asked_for_its_topology(heron: HeronCommand, tmp_path: Path) -> None:
+def test_ctrl_c_during_submit_ends_the_import_of_the_topology_file(heron: HeronCommand, tmp_path: Path) -> None:
     name = unique("Interrupted")
     marker = tmp_path / "pid"
     file = program(tmp_path)
@@ -288,38 +286,38 @@ def test_ctrl_c_while_the_file_is_asked_for_its_topology(heron: HeronCommand, tm
     heron.untouched()
 
 
-# Homes that cannot be written. A tmpfs is real and small; without the right to mount, the next best real thing.
+# Homes that cannot be written. Where tmpfs cannot be mounted, the tests use another real path.
 
 
 def mounted(folder: Path, options: str) -> bool:
-    """True if a tmpfs is mounted at ``folder``."""
+    """Return True if a tmpfs is mounted at ``folder``."""
     folder.mkdir(exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
     return os.geteuid() == 0 and subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def unmount(folder: Path) -> None:
-    """Take it away again."""
+    """Unmount ``folder``."""
     command = ["umount", str(folder)]
     wait_until(lambda: subprocess.run(command, capture_output=True, check=False).returncode == 0, "umount")
 
 
 @pytest.fixture
 def read_only(tmp_path: Path) -> Iterator[Path]:
-    """A home on a file system that takes no writes."""
+    """Yield a home on a read-only file system."""
     folder = tmp_path / "read-only"
     if mounted(folder, "ro,size=1m,mode=700"):
         yield folder
         unmount(folder)
     elif os.geteuid() == 0:
-        yield Path("/sys/heronry")  # not even root makes a folder there
+        yield Path("/sys/heronry")  # not even root can create a folder there
     else:
         folder.chmod(0o500)
         yield folder
         folder.chmod(0o700)
 
 
-def test_a_home_that_is_read_only(read_only: Path, tmp_path: Path) -> None:
+def test_commands_report_a_read_only_home(read_only: Path, tmp_path: Path) -> None:
     with heron_command(tmp_path, read_only) as heron:
         file = program(tmp_path)
         for command in (["submit", "local", str(file)], ["list", "local"], ["config", "local", "set", "user.a", "1"]):
@@ -332,16 +330,16 @@ def test_a_home_that_is_read_only(read_only: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A home of 40 MiB."""
+    """Yield a home of 40 MiB."""
     folder = tmp_path / "small"
     if not mounted(folder, "size=40m,mode=700"):
-        pytest.skip("needs the right to mount; test_a_file_that_may_not_grow stands for it")
+        pytest.skip("needs the right to mount; test_submit_fails_at_the_file_size_limit stands for it")
     yield folder
     unmount(folder)
 
 
 def fill(disk: Path, leave_bytes: int) -> Path:
-    """Use the disk up but for so much."""
+    """Fill the disk except for this many bytes."""
     file = disk / "output"
     file.unlink(missing_ok=True)
     with file.open("wb") as sink:
@@ -352,13 +350,13 @@ def fill(disk: Path, leave_bytes: int) -> Path:
             try:
                 os.posix_fallocate(sink.fileno(), 0, free - leave_bytes)
                 break
-            except OSError as error:  # what runs on this disk has written in between
+            except OSError as error:  # processes on this disk have written in the meantime
                 if error.errno != errno.ENOSPC:
                     raise
     return file
 
 
-def test_a_disk_that_is_full_before_during_and_after_submit(small_disk: Path, tmp_path: Path) -> None:
+def test_full_disk_before_during_and_after_submit(small_disk: Path, tmp_path: Path) -> None:
     with heron_command(tmp_path, small_disk) as heron:
         file = program(tmp_path)
         ballast = fill(small_disk, 1024 * 1024)
@@ -383,15 +381,15 @@ def test_a_disk_that_is_full_before_during_and_after_submit(small_disk: Path, tm
         assert str(small_disk) in heron.status(name)["cause"]
         done = heron.finish(heron.start("kill", "local", name), code=None)
         wait_until(lambda: not titles(name), "every process ends")
-        if done.returncode:  # the state is there still, since nothing could be written; with room again, kill ends it
+        if done.returncode:  # the killed state could not be written; once there is space, kill ends the topology
             assert "disk" in done.stderr
             ballast.unlink()
             heron.run("kill", "local", name)
         heron.nothing_is_left(name)
 
 
-def test_a_file_that_may_not_grow(heron: HeronCommand, tmp_path: Path) -> None:
-    """The shell's limit on the size of files (``ulimit -f``), as a quota would have it."""
+def test_submit_fails_at_the_file_size_limit(heron: HeronCommand, tmp_path: Path) -> None:
+    """The limit is the shell's (``ulimit -f``), and has the effect of a quota."""
     file = program(tmp_path)
     file.write_text(file.read_text() + "#" * 300_000)
     script = f"ulimit -f 100; exec {' '.join(heron.command)} submit local {file}"

@@ -1,4 +1,4 @@
-"""User code that blocks, in real processes: what it has emitted and acked leaves meanwhile, and status tells of it."""
+"""Blocking user code in real processes: its emits and acks are delivered meanwhile, and the status reports it."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from tests.support.waiting import wait_until
 
 @dataclass
 class Run:
-    """The running topology and what its tasks write."""
+    """Running topology and the records of its tasks."""
 
     heron: HeronCommand
     name: str
     folder: Path
 
     def diary(self, component: str) -> list[dict[str, Any]]:
-        """What the tasks of a component have written."""
+        """Return the records of the tasks of a component."""
         return [line for file in sorted(self.folder.glob(f"{component}*.jsonl")) for line in json_lines(file)]
 
     def arrivals(self, kind: str) -> list[dict[str, Any]]:
-        """When tuples of this kind were emitted and arrived."""
+        """Return when tuples of this kind were emitted and arrived."""
         return [line for line in self.diary("sink") if line["kind"] == kind]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """The topology, once for all tests of this file. It must stop when it is killed, endless loops or not."""
+    """Yield the topology, shared by all tests of this file. It must stop when killed, endless loops included."""
     folder = tmp_path_factory.mktemp("blocking")
     with heron_command(folder) as heron:
         found = Run(heron, unique("Blocking"), folder)
@@ -43,20 +43,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         heron.kill(found.name)
 
 
-def test_a_spout_that_never_returns_delivers_and_is_told_of_acks(run: Run) -> None:
+def test_spout_that_never_returns_delivers_tuples_and_gets_acks(run: Run) -> None:
     arrived = wait_until(lambda: len(found := run.arrivals("endless")) >= 200 and found, "200 tuples arrive")
     delays = [line["arrived"] - line["at"] for line in arrived]
     assert statistics.median(delays) < 1.0
     wait_until(lambda: run.diary("endless"), "100 acks are told")
 
 
-def test_a_tuple_does_not_wait_for_the_end_of_the_call_that_emitted_it(run: Run) -> None:
+def test_tuple_is_delivered_before_the_emitting_call_returns(run: Run) -> None:
     arrived = wait_until(lambda: len(found := run.arrivals("sleepy")) >= 20 and found, "20 tuples arrive")
     delays = [line["arrived"] - line["at"] for line in arrived]
     assert statistics.median(delays) < user.SLEEP_SECONDS
 
 
-def test_the_window_holds_within_one_call_that_emits_very_much(run: Run) -> None:
+def test_window_limits_a_call_that_emits_many_tuples(run: Run) -> None:
     wait_until(lambda: run.diary("many"), "every tuple of the one call is acked")
     (line,) = run.diary("many")
     assert line["acked"] == user.MANY
@@ -64,20 +64,20 @@ def test_the_window_holds_within_one_call_that_emits_very_much(run: Run) -> None
     assert pending["total"] <= 500 + 1024
 
 
-def test_what_a_bolt_emits_and_acks_does_not_wait_until_it_returns(run: Run) -> None:
+def test_emits_and_acks_of_a_bolt_are_delivered_before_it_returns(run: Run) -> None:
     (returned,) = wait_until(lambda: run.diary("stuck"), "the bolt returns")
     assert [line["arrived"] < returned["returned"] for line in run.arrivals("stuck")] == [True] * 3
 
 
-def test_a_tuple_that_times_out_says_who_held_it_up(run: Run) -> None:
+def test_timed_out_tuple_names_the_component_that_held_it(run: Run) -> None:
     (failed,) = wait_until(lambda: run.diary("once"), "the tuple behind the long call times out")
     assert (failed["id"], failed["kind"], failed["component"]) == (2, "timeout", "stuck")
     assert "stuck task " in failed["message"]
     assert "in one call for " in failed["message"]
 
 
-def test_a_spout_whose_window_is_full_says_so_in_status(run: Run) -> None:
-    """Two tuples are all it may have in flight, and nobody acks them."""
+def test_status_reports_a_spout_whose_window_is_full(run: Run) -> None:
+    """The spout may have two tuples in flight, and they are never acked."""
 
     def told() -> str:
         (process,) = (p for p in run.heron.status(run.name)["processes"] if p["component"] == "hoarder")
@@ -88,7 +88,7 @@ def test_a_spout_whose_window_is_full_says_so_in_status(run: Run) -> None:
     assert ": 2 tuples are in flight, all of topology.max.spout.pending; raise it" in text
 
 
-def test_status_tells_where_user_code_is(run: Run) -> None:
+def test_status_reports_where_user_code_blocks(run: Run) -> None:
     def told() -> str:
         (process,) = (p for p in run.heron.status(run.name)["processes"] if p["component"] == "endless")
         return str(process.get("doing", ""))
@@ -100,7 +100,7 @@ def test_status_tells_where_user_code_is(run: Run) -> None:
     assert "in next_tuple for " in run.heron.run("status", "local", run.name).stdout
 
 
-def test_a_deactivated_spout_is_held_in_the_middle_of_its_call(run: Run) -> None:
+def test_deactivated_spout_is_paused_within_its_call(run: Run) -> None:
     run.heron.run("deactivate", "local", run.name)
     run.heron.reaches(run.name, "paused")
 

@@ -1,7 +1,7 @@
-"""User code as a user of its own on ``local``: root submits, instances run as ``nobody`` (``heron.user.code.user``).
+"""User code under its own user on ``local``: root submits, instances run as ``nobody`` (``heron.user.code.user``).
 
-The interpreter may lie where nobody else passes, as in the home of root. Then commands run in a mount namespace of
-their own, in which that folder is open and holds nothing but the interpreter.
+The interpreter may be in a folder that other users cannot enter, such as the home of root. Then commands run in their
+own mount namespace, in which that folder is open and holds only the interpreter.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ mount --move "$kept" "$2" && rmdir "$kept" && shift 2 && exec "$@"
 
 
 def way_to_the_interpreter() -> list[str]:
-    """What goes before a command, so that others can run the interpreter in it."""
+    """Return the command prefix that lets other users run the interpreter."""
     prefix = Path(sys.base_prefix).resolve()
     closed = [above for above in reversed(prefix.parents) if not above.stat().st_mode & stat.S_IXOTH]
     return ["unshare", "--mount", "sh", "-c", OPENED, "sh", str(closed[0]), str(prefix)] if closed else []
@@ -52,7 +52,7 @@ def way_to_the_interpreter() -> list[str]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """One that others pass through: pytest's own they do not."""
+    """Yield a folder that other users can enter, unlike pytest's own."""
     made = Path(tempfile.mkdtemp(prefix="heronry-code-user-", dir="/tmp"))
     made.chmod(0o711)
     yield made
@@ -67,25 +67,25 @@ def heron(folder: Path) -> Iterator[HeronCommand]:
 
 
 def pried(heron: HeronCommand, name: str, other_than: set[Path] = frozenset()) -> tuple[Path, dict[str, Any]]:
-    """What an instance has written down, once there is one more."""
+    """Return the next record that an instance writes, with its path."""
     home = Path(heron.submitted[name][0]["home"])
     (file,) = wait_until(lambda: set(home.glob("pried-*.json")) - set(other_than), "user code has tried")
     return file, json.loads(file.read_text())
 
 
 def zygote(name: str) -> int:
-    """The process that forks the instances."""
+    """Return the pid of the process that forks the instances."""
     (found,) = (process.pid for process in titles(name) if ":zygote-1" in " ".join(process.cmdline()))
     return int(found)
 
 
 def has_ended(pid: int) -> bool:
-    """True when it is gone, or waits for its parent to hear of it."""
+    """Return True if the process is gone or a zombie."""
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def is_walled_in(told: dict[str, Any]) -> None:
-    """User code got at nothing of Heronry's."""
+    """Check that user code reached nothing of Heronry's."""
     assert told["uids"] == [NOBODY.pw_uid] * 3
     assert told["gids"] == [NOBODY.pw_gid] * 3
     assert told["groups"] in ([], [NOBODY.pw_gid])
@@ -101,7 +101,7 @@ def is_walled_in(told: dict[str, Any]) -> None:
     assert control == {title: [] for title in control}
 
 
-def test_user_code_gets_at_nothing_and_comes_back_like_that(heron: HeronCommand) -> None:
+def test_user_code_is_isolated_and_stays_so_after_restarts(heron: HeronCommand) -> None:
     name = unique("Prying")
     heron.submit(name, user.__file__, "Prying", **SETTING)
     first, told = pried(heron, name)
@@ -110,12 +110,12 @@ def test_user_code_gets_at_nothing_and_comes_back_like_that(heron: HeronCommand)
     assert f"user code runs as {NOBODY.pw_name}" in heron.run("status", "local", name).stdout
     assert heron.status(name)["code_user"] == NOBODY.pw_name
 
-    # The instance, then the zygote: what comes next is forked by one that was executed.
+    # First the instance, then the zygote: the next instance is forked by an executed zygote.
     os.kill(int(first.stem.split("-")[1]), signal.SIGKILL)
     second, told = pried(heron, name, {first})
     is_walled_in(told)
     instance = int(second.stem.split("-")[1])
-    # It cannot see its lifeline, and nobody is there to sweep: the kernel ends it with its zygote.
+    # It cannot see its lifeline and no process cleans up: the kernel ends it with its zygote.
     for pid in (leader := heron.pids(name)["heron_container-1"], instance):
         os.kill(pid, signal.SIGSTOP)
     os.kill(zygote(name), signal.SIGKILL)
@@ -128,14 +128,14 @@ def test_user_code_gets_at_nothing_and_comes_back_like_that(heron: HeronCommand)
     heron.kill(name)
 
 
-def test_executed_instances_are_walled_in_too(heron: HeronCommand) -> None:
+def test_executed_instances_are_isolated(heron: HeronCommand) -> None:
     name = unique("Prying")
     heron.submit(name, user.__file__, "Prying", heron__instance__fork=False, **SETTING)
     is_walled_in(pried(heron, name)[1])
     heron.kill(name)
 
 
-def test_what_it_daemonises_dies_with_it(heron: HeronCommand, folder: Path) -> None:
+def test_daemons_of_user_code_end_with_it(heron: HeronCommand, folder: Path) -> None:
     run = Run(heron, unique("Daemons"), folder / "written")
     run.folder.mkdir()
     run.folder.chmod(0o777)
@@ -154,7 +154,7 @@ def test_what_it_daemonises_dies_with_it(heron: HeronCommand, folder: Path) -> N
     nothing_survives(run, {first, second, third})
 
 
-def test_without_the_setting_all_is_as_before_and_the_status_says_so(heron: HeronCommand) -> None:
+def test_status_warns_without_the_setting(heron: HeronCommand) -> None:
     name = unique("Prying")
     heron.submit(name, user.__file__, "Prying")
     told = pried(heron, name)[1]
@@ -172,7 +172,7 @@ def test_without_the_setting_all_is_as_before_and_the_status_says_so(heron: Hero
         ("root", 2, "root is root"),
     ],
 )
-def test_a_user_who_will_not_do_is_refused_with_a_cure(heron: HeronCommand, given: str, code: int, said: str) -> None:
+def test_unsuitable_user_is_rejected(heron: HeronCommand, given: str, code: int, said: str) -> None:
     name = unique("Prying")
     given = f"heron.user.code.user={given}"
     done = heron.run("submit", "local", "--name", name, "--config-property", given, user.__file__, "Prying", code=code)
@@ -180,7 +180,7 @@ def test_a_user_who_will_not_do_is_refused_with_a_cure(heron: HeronCommand, give
     assert not list((heron.home / "topologies").rglob(name))
 
 
-def test_who_may_not_change_users_is_told(heron: HeronCommand) -> None:
+def test_submit_without_permission_to_change_users_is_rejected(heron: HeronCommand) -> None:
     heron.command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all", *heron.command[-3:]]
     name = unique("Prying")
     given = f"heron.user.code.user={NOBODY.pw_name}"
@@ -188,7 +188,7 @@ def test_who_may_not_change_users_is_told(heron: HeronCommand) -> None:
     assert "only root can run user code as nobody" in " ".join(done.stderr.split())
 
 
-def test_a_home_that_the_user_cannot_reach_is_named(folder: Path) -> None:
+def test_home_that_the_user_cannot_reach_is_named(folder: Path) -> None:
     closed = folder / "closed"
     closed.mkdir(mode=0o700)
     with heron_command(closed) as heron:

@@ -1,4 +1,4 @@
-"""Nothing that user code has daemonised outlives its instance, its container or its topology."""
+"""Daemons of user code end with their instance, container or topology."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from tests.support.waiting import wait_until
 
 @dataclass
 class Run:
-    """A running topology, and the folder its daemons write to."""
+    """Running topology, and the folder to which its daemons write."""
 
     heron: HeronCommand
     name: str
     folder: Path
 
     def instance(self) -> int:
-        """The process of the bolt; 0 while there is none."""
+        """Return the pid of the bolt's process, or 0 if there is none."""
         found = [p["pid"] for p in self.heron.status(self.name)["processes"] if p["component"] == "daemons"]
         return int(found[0] or 0) if found else 0
 
     def daemons(self, instance: int) -> dict[str, psutil.Process]:
-        """Kind to process, of those that this instance has left behind and that live."""
+        """Return the living daemons of this instance, by kind."""
         found = {}
         for file in self.folder.glob(f"*.{instance}.*"):
             kind, _, pid = file.name.split(".")
@@ -40,7 +40,7 @@ class Run:
         return found
 
     def all_there(self, other_than: int = 0) -> int:
-        """Wait until the bolt has an instance other than this one, with its daemons; that instance's process."""
+        """Wait until the bolt has an instance other than this one, with its daemons; return its pid."""
 
         def there() -> int:
             instance = self.instance()
@@ -49,15 +49,15 @@ class Run:
         return wait_until(there, "the three daemons of the bolt run")
 
     def gone(self, instance: int) -> None:
-        """Wait until nothing is left of what this instance has started, and nobody writes any more."""
+        """Wait until all processes started by this instance have ended and no file grows."""
         wait_until(lambda: not self.daemons(instance), f"the daemons of {instance} end")
         sizes = {file: file.stat().st_size for file in self.folder.glob(f"*.{instance}.*")}
         assert len(sizes) == len(user.KINDS)
-        self.instance()  # a command takes longer than a daemon rests between two lines
+        self.instance()  # a command takes longer than the interval between two lines of a daemon
         assert {file: file.stat().st_size for file in sizes} == sizes
 
     def leader(self) -> int:
-        """The process of heron_container of the bolt's container."""
+        """Return the pid of heron_container of the bolt's container."""
         return self.heron.pids(self.name)["heron_container-1"]
 
 
@@ -71,12 +71,12 @@ def run(tmp_path: Path) -> Iterator[Run]:
 
 
 def nothing_survives(run: Run, instances: set[int]) -> None:
-    """Kill the topology; not one of the daemons of these instances may be left when the command returns."""
+    """Kill the topology and check that no daemon of these instances is left when the command returns."""
     run.heron.kill(run.name)
     assert [run.daemons(instance) for instance in instances] == [{}] * len(instances)
 
 
-def test_a_daemon_lives_as_long_as_its_instance_and_none_survives_a_kill(run: Run) -> None:
+def test_daemon_ends_with_its_instance_and_none_survives_a_kill(run: Run) -> None:
     first = run.all_there()
     assert [d.ppid() for d in run.daemons(first).values()] == [first] * len(user.KINDS), "it has adopted them"
     os.kill(first, signal.SIGKILL)
@@ -85,12 +85,12 @@ def test_a_daemon_lives_as_long_as_its_instance_and_none_survives_a_kill(run: Ru
     nothing_survives(run, {first, second})
 
 
-def test_none_survives_the_container_s_leader(run: Run) -> None:
+def test_no_daemon_survives_the_leader_of_its_container(run: Run) -> None:
     first = run.all_there()
     os.kill(run.leader(), signal.SIGKILL)
     second = run.all_there(other_than=first)
     run.gone(first)
-    # The leader and its zygotes at once: what is left comes to the scheduler.
+    # The leader and its zygotes at once: the scheduler adopts the rest.
     os.killpg(run.leader(), signal.SIGKILL)
     third = run.all_there(other_than=second)
     run.gone(second)
@@ -98,7 +98,7 @@ def test_none_survives_the_container_s_leader(run: Run) -> None:
     nothing_survives(run, {first, second, third})
 
 
-def test_exec_ed_instances_leave_nothing_either(tmp_path: Path) -> None:
+def test_executed_instances_leave_no_daemons(tmp_path: Path) -> None:
     with heron_command(tmp_path) as heron:
         run = Run(heron, unique("Daemons"), tmp_path / "written")
         run.folder.mkdir()
@@ -111,18 +111,20 @@ def test_exec_ed_instances_leave_nothing_either(tmp_path: Path) -> None:
 
 
 def without_witness() -> set[str]:
-    """What has neither parent nor mark is held by its container's control group alone
-    (docs/explanation/security.md)."""
+    """Return the kinds of daemons without parent and mark, held only by the container's control group.
+
+    See docs/explanation/security.md.
+    """
     return {"emptied"} if cgroups.place() is None else set()
 
 
-def test_none_survives_a_container_that_another_scheduler_has_taken_over(run: Run) -> None:
+def test_no_daemon_survives_a_container_adopted_by_another_scheduler(run: Run) -> None:
     first = run.all_there()
     scheduler = run.heron.pids(run.name)["heron_scheduler"]
     os.kill(scheduler, signal.SIGKILL)
     wait_until(lambda: run.heron.pids(run.name)["heron_scheduler"] not in (0, None, scheduler), "there is another one")
     daemons = run.daemons(first)
-    os.killpg(run.leader(), signal.SIGKILL)  # with it all who could adopt
+    os.killpg(run.leader(), signal.SIGKILL)  # also kills all processes that could adopt
     try:
         second = run.all_there(other_than=first)
         wait_until(lambda: set(run.daemons(first)) <= without_witness(), "what it has left behind ends")
@@ -133,8 +135,8 @@ def test_none_survives_a_container_that_another_scheduler_has_taken_over(run: Ru
             daemons["emptied"].kill()
 
 
-def test_when_all_parents_were_killed_all_is_found_by_its_group_and_its_marks(run: Run) -> None:
-    """Scheduler first, then the whole container: nobody is left who could adopt."""
+def test_control_group_and_marks_find_daemons_after_all_parents_are_killed(run: Run) -> None:
+    """The scheduler ends first, then the whole container, so no process is left that could adopt."""
     instance = run.all_there()
     daemons = run.daemons(instance)
     pids = run.heron.pids(run.name)

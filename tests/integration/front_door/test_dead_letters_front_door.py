@@ -1,4 +1,4 @@
-"""Dead letters in real processes: bad records restore nothing, and everything else is as if they had never come."""
+"""Dead letters in real processes: bad records cause no restore, and all other results stay the same."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.support.waiting import wait_until_equal
 
 
 def lines_of(folder: Path) -> list[dict[str, Any]]:
-    """What is visible; sums grow, so the order of files need not be known."""
+    """Return the visible lines; sums only grow, so the order of files does not matter."""
     files = (path for path in folder.glob("*.jsonl") if not path.name.startswith("."))
     return [json.loads(line) for path in files for line in path.read_text().splitlines()]
 
 
-def test_a_tenth_of_the_records_is_bad_and_nobody_restores(tmp_path: Path) -> None:
+def test_bad_records_become_dead_letters_without_a_restore(tmp_path: Path) -> None:
     sums, bad = user.truth()
     with heron_command(tmp_path) as heron:
         name = unique("Letters")

@@ -1,4 +1,4 @@
-"""``heron kill --drain``: what was read is through when the topology is gone, or it is not killed."""
+"""``heron kill --drain``: the topology ends after processing what it has read, or is not killed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def executed(heron: HeronCommand, name: str, component: str) -> float:
     return sum(total for metric, total in totals.items() if metric.startswith("__execute-count"))
 
 
-def test_what_was_read_is_committed(tmp_path: Path) -> None:
+def test_drain_commits_all_records_read(tmp_path: Path) -> None:
     with heron_command(tmp_path) as heron:
         name = unique("Kept")
         heron.submit(
@@ -35,7 +35,7 @@ def test_what_was_read_is_committed(tmp_path: Path) -> None:
     assert {(r["number"], r["count"]) for r in rows} == {(n, c + 1) for n, most in counts.items() for c in range(most)}
 
 
-def test_with_acks_no_tuple_is_in_flight(tmp_path: Path) -> None:
+def test_drain_with_acks_leaves_no_tuple_in_flight(tmp_path: Path) -> None:
     with heron_command(tmp_path) as heron:
         name = unique("WithAcks")
         heron.submit(name, user.__file__, "WithAcks", "--", str(tmp_path), heron__heartbeat__interval__ms=200)
@@ -44,7 +44,7 @@ def test_with_acks_no_tuple_is_in_flight(tmp_path: Path) -> None:
         heron.nothing_is_left(name)
 
 
-def test_what_cannot_be_drained_is_not_killed(tmp_path: Path) -> None:
+def test_drain_that_is_impossible_or_times_out_does_not_kill(tmp_path: Path) -> None:
     with heron_command(tmp_path) as heron:
         name = unique("Kept")
         heron.submit(name, user.__file__, "Kept", "--", str(tmp_path), topology__reliability__mode="ATMOST_ONCE")

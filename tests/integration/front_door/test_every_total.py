@@ -1,9 +1,9 @@
-"""No sum is doubled and none is short: every total of a finite topology against the truth, wherever it is served.
+"""Totals of a finite topology equal the true values in every interface that serves them.
 
-The tracker (all time, 10 minutes, 1 hour, 3 hours, time lines and queries), the Prometheus endpoints and the JSON lines
-are read while the topology is at rest. Every counter that any process reports is one of three kinds: its total is known
-by hand (``known_totals_topology``), it must obey a law (what is sent is received), or it measures the process itself
-(CPU, time) and has no truth; a counter that is none of these fails the test.
+The tests read the tracker (all time, 10 minutes, 1 hour, 3 hours, time lines and queries), the Prometheus endpoints and
+the JSON lines while the topology is at rest. Every counter of any process must be one of three kinds: its total is
+known (``known_totals_topology``), it obeys an invariant (tuples sent are received), or it measures the process itself
+(CPU, time) and has no true value. A counter that is none of these fails the test.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.support.waiting import wait_until, wait_until_equal
 
 pytestmark = pytest.mark.timeout(600)
 INTERVALS = (-1, 600, 3600, 10_800)
-# Counters about the process, the machine or the clock. They go on while the topology rests.
+# Counters about the process, the machine or the clock. They increase while the topology is at rest.
 OF_THE_PROCESS = {
     "__py-user-cpu-time-secs", "__py-sys-cpu-time-secs", "__process/__cpu_user_usec", "__process/__cpu_system_usec",
     "__py-generation-1-collections", "__py-generation-2-collections", "__py-generation-3-collections", "__gc-time-ms",
@@ -38,7 +38,7 @@ OF_THE_PROCESS = {
     "__server/__time_spent_back_pressure_initiated", "__server/__time_spent_back_pressure_aggr",
     "__time_spent_back_pressure_by_compid", "__tuple-serialization-time-ns", "__tuple-deserialization-time-ns",
 }  # fmt: skip
-# What one side sends the other side receives, to the last one: (component, sent, component, received).
+# Tuples that one side sends and the other receives: (component, sent, component, received).
 LAWS = (
     ("*", "__gateway-sent-packets-count", "__stmgr__", "__server/__packets_from_workers"),
     ("*", "__gateway-sent-packets-size", "__stmgr__", "__server/__bytes_from_workers"),
@@ -50,7 +50,7 @@ LAWS = (
     ),
     ("__stmgr__", "__server/__frames_from_workers", "__stmgr__", "__server/__frames_to_workers"),
 )
-# Part of a law's traffic, with no counterpart of its own: acks and fails end in the tracker and come out as verdicts.
+# Counters of an invariant without a counterpart: acks and fails end in the ack tracker and return as verdicts.
 BESIDE = {f"__server/__{what}_{way}_workers" for what in ("ack_tuples", "fail_tuples") for way in ("from", "to")}
 Totals = dict[str, dict[str, float]]
 
@@ -61,26 +61,26 @@ def added(into: Totals, component: str, name: str, value: float) -> None:
 
 
 def by_base(name: str) -> str:
-    """Names of stream managers are keyed by the other end; their truth is of all ends together."""
+    """Return the name without the remote end: totals are compared over all remote ends together."""
     return base_name(name) if name.startswith("__server/") else name
 
 
 class Served:
-    """One running topology, and every place that tells its totals."""
+    """Running topology, and every interface that serves its totals."""
 
     def __init__(self, rest: TrackerProcess, place: dict[str, str], folder: Path) -> None:
         self.rest = rest
         self.place = place
         self.folder = folder  # of the metrics managers
-        self.components: dict[str, str] = {}  # instance to component
-        self.kinds: dict[str, dict[str, str]] = {}  # component to name to kind
+        self.components: dict[str, str] = {}  # component of each instance
+        self.kinds: dict[str, dict[str, str]] = {}  # kind by component and name
 
     def tracker(self, interval: int) -> dict[str, Any]:
-        """``/topologies/metrics`` of everything."""
+        """Return ``/topologies/metrics`` for all components."""
         return dict(self.rest.result("/topologies/metrics", **self.place, component="*", interval=interval))
 
     def learn(self) -> None:
-        """Which instance is of which component, and what kind each metric is."""
+        """Read the component of each instance and the kind of each metric."""
         for component in (*TRUTH, "__tmanager__", "__metricsmgr__", "__container__", "__scheduler__"):
             answer = self.rest.result("/api/v1/topology/metrics", **self.place, component=component)
             for row in answer["windows"][-1]["metrics"]:
@@ -89,7 +89,7 @@ class Served:
             self.components |= {instance: component for found in metrics.values() for instance in found}
 
     def counters(self, interval: int) -> Totals:
-        """Component to counter to total, from the tracker."""
+        """Return totals by component and counter, from the tracker."""
         found: Totals = {}
         for name, instances in self.tracker(interval)["metrics"].items():
             for instance, value in instances.items():
@@ -104,7 +104,7 @@ class Served:
         return Counter(json.loads(line)["instance"] for text in texts for line in text.splitlines())
 
     def json_lines(self) -> Totals:
-        """The same out of the JSON lines: the last line of each incarnation."""
+        """Return the totals in the JSON lines: the last line of each incarnation."""
         last: dict[tuple[str, str, int], dict[str, Any]] = {}
         for file in self.folder.glob("metrics-*.jsonl"):
             for text in file.read_text().splitlines():
@@ -117,7 +117,7 @@ class Served:
         return found
 
     def scraped(self) -> Iterator[tuple[str, dict[str, str], float]]:
-        """Every sample of every Prometheus endpoint the tracker names."""
+        """Yield every sample of every Prometheus endpoint that the tracker names."""
         targets = json.loads(self.rest.raw("/prometheus/targets")[2])
         assert len(targets) == 3
         for target in targets:
@@ -128,7 +128,7 @@ class Served:
                     yield sample.name, sample.labels, sample.value
 
     def prometheus(self) -> Totals:
-        """Component to (Prometheus name and stream) to total."""
+        """Return totals by component and by Prometheus name and stream."""
         found: Totals = {}
         for name, labels, value in self.scraped():
             if name.endswith(("_total", "_count")):
@@ -137,12 +137,12 @@ class Served:
 
 
 def only(found: Totals, wanted: Totals) -> Totals:
-    """What of ``found`` the truth speaks of."""
+    """Return the part of ``found`` whose keys are in ``wanted``."""
     return {c: {n: found.get(c, {}).get(n, 0) for n in metrics} for c, metrics in wanted.items()}
 
 
 def in_prometheus(truth: Totals, kind: MetricKind, ending: str = "") -> Totals:
-    """The truth in the names of Prometheus; what is keyed by the other end is left to the other tests."""
+    """Return the true totals by their Prometheus names, without those keyed by the remote end."""
     found: Totals = {}
     for component, metrics in truth.items():
         for name, value in metrics.items():
@@ -202,7 +202,7 @@ def _lawful(found: Served) -> list[str]:
     return broken
 
 
-def test_the_tracker_tells_the_truth_for_every_interval(served: Served) -> None:
+def test_tracker_totals_are_true_for_every_interval(served: Served) -> None:
     for interval in INTERVALS:
         assert only(served.counters(interval), TRUTH) == TRUTH, interval
 
@@ -217,7 +217,7 @@ def test_latencies_count_every_tuple_once(served: Served) -> None:
         assert only(found, MEASURED) == MEASURED, interval
 
 
-def test_time_lines_and_queries_add_up_to_the_truth(served: Served) -> None:
+def test_time_lines_and_queries_add_up_to_the_true_totals(served: Served) -> None:
     end = int(time.time())
     span = {"starttime": end - 3000, "endtime": end}
     for component in ("numbers", "left", "right", "sink", "watcher"):
@@ -232,17 +232,17 @@ def test_time_lines_and_queries_add_up_to_the_truth(served: Served) -> None:
             assert sum(answer["timeline"][0]["data"].values()) == total, name
 
 
-def test_prometheus_tells_the_truth(served: Served) -> None:
+def test_prometheus_totals_are_true(served: Served) -> None:
     for truth, ending, kind in ((TRUTH, "", MetricKind.COUNTER), (MEASURED, "_count", MetricKind.LATENCY)):
         wanted = in_prometheus(truth, kind, ending)
         wait_until_equal(lambda wanted=wanted: only(served.prometheus(), wanted), wanted, "the Prometheus endpoints")  # type: ignore[misc]
 
 
-def test_json_lines_tell_the_truth(served: Served) -> None:
+def test_json_line_totals_are_true(served: Served) -> None:
     wait_until_equal(lambda: only(served.json_lines(), TRUTH), TRUTH, "the JSON lines")
 
 
-def test_every_other_counter_obeys_a_law_or_is_about_the_process(served: Served) -> None:
+def test_every_other_counter_obeys_an_invariant_or_measures_the_process(served: Served) -> None:
     assert _lawful(served) == []
     named = {name for law in LAWS for name in (law[1], law[3])} | BESIDE | OF_THE_PROCESS
     unknown = {
@@ -254,7 +254,7 @@ def test_every_other_counter_obeys_a_law_or_is_about_the_process(served: Served)
     assert unknown == set()
 
 
-def test_what_is_at_rest_is_the_same_everywhere(served: Served) -> None:
+def test_totals_at_rest_agree_in_all_interfaces(served: Served) -> None:
     rests: Totals = {
         c: {n: v for n, v in metrics.items() if base_name(n) not in OF_THE_PROCESS}
         for c, metrics in served.counters(-1).items()
@@ -272,7 +272,7 @@ def test_what_is_at_rest_is_the_same_everywhere(served: Served) -> None:
     assert only(found, wanted) == wanted
 
 
-def test_reasons_add_up_to_the_fails(served: Served) -> None:
+def test_fail_reasons_add_up_to_the_fails(served: Served) -> None:
     counters = served.counters(-1)
     for component in ("numbers", "left", "right"):
         metrics = counters[component]

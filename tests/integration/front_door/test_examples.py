@@ -1,4 +1,4 @@
-"""Each example is submitted with a small finite input; what comes out equals a plain computation of the truth."""
+"""Each example with a small finite input: its output equals a plain computation."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ EXAMPLES = ROOT / "examples"
 
 
 def lines_of(folder: Path, pattern: str) -> dict[str, list[str]]:
-    """File name to lines, in order of the file's task."""
+    """Return lines by file name, in order of the file's task."""
     return {file.name: file.read_text().splitlines() for file in sorted(folder.glob(pattern))}
 
 
 def test_word_count_counts_every_word_of_the_novel(heron: HeronCommand, tmp_path: Path) -> None:
     name = unique("WordCount")
     truth = Counter(re.findall(r"[a-z']+", TEXT.read_text().lower()))
-    relative = TEXT.relative_to(ROOT)  # a path as the user's shell sees it
+    relative = TEXT.relative_to(ROOT)  # a path as in the user's shell
     heron.submit(name, EXAMPLES / "word_count.py", "WordCount", "--", str(relative), str(tmp_path), "1")
 
     def counted() -> Counter[str]:
@@ -43,7 +43,7 @@ def test_word_count_counts_every_word_of_the_novel(heron: HeronCommand, tmp_path
     heron.kill(name)
 
 
-def test_rtac_knows_the_active_users_of_every_bucket(heron: HeronCommand, tmp_path: Path) -> None:
+def test_rtac_reports_the_active_users_of_every_bucket(heron: HeronCommand, tmp_path: Path) -> None:
     name, events = unique("Rtac"), 12_000
     heron.submit(name, EXAMPLES / "rtac.py", "Rtac", "--", str(tmp_path), str(events))
     (task,) = (p["task"] for p in heron.status(name)["processes"] if p["component"] == "events")
@@ -56,7 +56,7 @@ def test_rtac_knows_the_active_users_of_every_bucket(heron: HeronCommand, tmp_pa
     heron.kill(name)
 
 
-def test_streams_bring_every_reading_to_its_file(heron: HeronCommand, tmp_path: Path) -> None:
+def test_streams_route_every_reading_to_its_file(heron: HeronCommand, tmp_path: Path) -> None:
     name, readings = unique("Sensors"), 1_000
     heron.submit(name, EXAMPLES / "streams.py", "Sensors", "--", str(tmp_path), str(readings))
     good = [number for number in range(readings) if number % 10 != 9]
@@ -72,14 +72,14 @@ def test_streams_bring_every_reading_to_its_file(heron: HeronCommand, tmp_path: 
         lambda: sorted(binned()), sorted(f"{n % 16} unreadable {n}" for n in range(9, readings, 10)), "the bin"
     )
     tasks = sorted(p["task"] for p in heron.status(name)["processes"] if p["component"] == "archive")
-    for place, task in enumerate(tasks):  # direct grouping: the sensor's number names the task
+    for place, task in enumerate(tasks):  # direct grouping: the sensor's number selects the task
         file = f"archive-{task}.txt"
         sensors = {int(line.split()[0]) % 3 for line in lines_of(tmp_path, file)[file]}
         assert sensors == {place}
     heron.kill(name)
 
 
-def test_the_join_makes_each_pair_once(heron: HeronCommand, tmp_path: Path) -> None:
+def test_join_emits_each_pair_once(heron: HeronCommand, tmp_path: Path) -> None:
     name, orders = unique("Orders"), 1_000
     heron.submit(name, EXAMPLES / "join.py", "Orders", "--", str(tmp_path), str(orders))
 
@@ -135,7 +135,7 @@ def test_random_words_are_all_counted_when_the_spout_pauses(heron: HeronCommand)
     heron.kill(name)
 
 
-def test_the_topology_of_the_readme_runs(heron: HeronCommand, tmp_path: Path) -> None:
+def test_readme_topology_runs(heron: HeronCommand, tmp_path: Path) -> None:
     (source,) = re.findall(r"```python\n(# hello\.py\n.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     file = tmp_path / "hello.py"
     file.write_text(source)

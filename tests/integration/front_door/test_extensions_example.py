@@ -1,4 +1,4 @@
-"""``examples/extensions`` as its guide says it: built, installed, and used through the front door."""
+"""``examples/extensions`` as described in its guide: built, installed, and used through the command."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECOND = {"nut": 100, "orange": 100, "pear": 100, "Zucchini": 100, "42": 100}
 
 
 def pip(*arguments: object) -> None:
-    """pip without a network."""
+    """Run pip without a network."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -31,7 +31,7 @@ def pip(*arguments: object) -> None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example as a wheel; it is built from a copy, since a build writes beside its source."""
+    """Build the example as a wheel from a copy, since a build writes beside its source."""
     folder = tmp_path_factory.mktemp("wheel")
     source = shutil.copytree(EXAMPLE, folder / "source")
     pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, source)
@@ -41,7 +41,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def door_with(folder: Path, wheel: Path | None) -> Iterator[HeronCommand]:
-    """A command beside which the wheel, if any, is installed."""
+    """Yield a command in whose environment the wheel, if any, is installed."""
     with heron_command(folder) as heron:
         if wheel is not None:
             pip("install", "--no-deps", "--no-index", "--target", folder / "site", wheel)
@@ -54,7 +54,7 @@ def tallies(folder: Path) -> list[dict[str, int]]:
     return [json.loads(file.read_text() or "{}") for file in sorted(folder.glob("tally-*.json"))]
 
 
-def test_everything_plugs_in_where_the_command_is_installed(tmp_path: Path, wheel: Path) -> None:
+def test_installed_extensions_are_available_to_the_command(tmp_path: Path, wheel: Path) -> None:
     name, store = unique("Letters"), unique("ram")
     with door_with(tmp_path, wheel) as heron:
         heron.home.mkdir(mode=0o700)
@@ -73,7 +73,7 @@ def test_everything_plugs_in_where_the_command_is_installed(tmp_path: Path, whee
             log = (place / "log-files" / "metrics_manager-1.log").read_text()
             assert "unknown metrics sink 'nonsense'" in log
         finally:
-            heron.run("kill", "local", name)  # the door looks for what is left in a store of the default kind only
+            heron.run("kill", "local", name)  # the fixture searches for leftovers in a default store only
             shutil.rmtree(Path("/dev/shm", f"heronry-{os.geteuid()}-{store}"), ignore_errors=True)
 
 
@@ -95,7 +95,7 @@ def test_requirements_bring_serializer_and_grouping_to_the_instances(tmp_path: P
         heron.kill(name)
 
 
-def test_an_api_server_takes_the_scheduler(tmp_path: Path, wheel: Path) -> None:
+def test_api_server_uses_the_scheduler_extension(tmp_path: Path, wheel: Path) -> None:
     with door_with(tmp_path, wheel) as heron:
         heron.environment["FRUGAL_FREE_MIB"] = str(10**9)
         server = [sys.executable, "-m", "heron_apiserver", "--port", "0", "--cluster", "box"]

@@ -1,4 +1,4 @@
-"""A topology whose sources are read to their end is *finished*: when all is through, and not before."""
+"""A topology over bounded sources is *finished* once all input is processed, and not before."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tests.support.heron_command import heron_command, unique
 from tests.support.waiting import wait_until
 
 TOPOLOGIES = Path(__file__).with_name("ending_topology.py")
-NUMBERS = 5_000  # as there
+NUMBERS = 5_000  # as in the topology
 
 
-def test_where_state_is_kept_everything_is_committed(tmp_path: Path) -> None:
+def test_finished_topology_with_state_has_committed_everything(tmp_path: Path) -> None:
     with heron_command(tmp_path) as heron:
         name = unique("Ends")
         heron.submit(name, TOPOLOGIES, "Kept", "--", str(tmp_path))
@@ -28,12 +28,12 @@ def test_where_state_is_kept_everything_is_committed(tmp_path: Path) -> None:
         heron.kill(name)
 
 
-def test_with_acks_it_is_not_before_the_last_of_them(tmp_path: Path) -> None:
+def test_topology_with_acks_finishes_after_the_last_ack(tmp_path: Path) -> None:
     with heron_command(tmp_path) as heron:
         name = unique("Acked")
         heron.submit(name, TOPOLOGIES, "Acked", "--", str(tmp_path))
 
-        def failed() -> float:  # nothing is known of it at first
+        def failed() -> float:  # the metric does not exist at first
             return heron.totals(name).get("few", {}).get("__fail-count/default", 0)
 
         wait_until(lambda: failed() > 100, "what fails is emitted again")

@@ -1,4 +1,4 @@
-"""A topology that begins with a checkpoint of another one: named checkpoints, other code, other parallelism."""
+"""Topologies that start from another one's named checkpoint, with changed code or parallelism."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.waiting import wait_until
 
 @dataclass
 class Past(KeptCounts):
-    """A topology that was killed, and the folder of a named checkpoint of it, behind which nothing came."""
+    """Killed topology, and the folder of its named checkpoint, which covers all its input."""
 
     heron: HeronCommand
     name: str
@@ -36,7 +36,7 @@ class Past(KeptCounts):
 
 @pytest.fixture(scope="module")
 def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Past]:
-    """Kept, up to a named checkpoint."""
+    """Yield the topology ``Kept``, killed after a named checkpoint."""
     folder = tmp_path_factory.mktemp("past")
     with heron_command(folder) as heron:
         name = unique("Kept")
@@ -45,7 +45,7 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Past]:
         found = Past(heron, name, folder, Path())
         wait_until(lambda: found.every_count_is_there_once() > 100, "counts are written")
         heron.run("deactivate", "local", name)
-        heron.run("checkpoint", "create", "local", name, "--wait")  # what was on its way is through, and committed
+        heron.run("checkpoint", "create", "local", name, "--wait")  # tuples in flight are processed and committed
         said = heron.run("checkpoint", "create", "local", name, "--name", "before").stderr
         assert "is kept as before in " in said
         assert "already" in heron.run("checkpoint", "create", "local", name, "--name", "before", code=4).stderr
@@ -57,7 +57,7 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Past]:
         yield found
 
 
-def test_it_outlives_the_topology_and_is_whole(past: Past) -> None:
+def test_named_checkpoint_outlives_its_topology_and_is_complete(past: Past) -> None:
     (row,) = past.heron.json("checkpoint", "list", "local", past.name)
     assert (row["name"], row["tasks"], row["complete"]) == ("before", 7, True)
     found: dict[str, Any] = past.heron.json("checkpoint", "inspect", "local", past.name, "before", "--verify")
@@ -68,7 +68,7 @@ def test_it_outlives_the_topology_and_is_whole(past: Past) -> None:
     ).stderr  # fmt: skip
 
 
-def test_what_has_no_place_is_refused_by_name(past: Past) -> None:
+def test_state_without_a_matching_component_is_rejected(past: Past) -> None:
     name, reference = unique("Other"), f"file://{past.kept}"
     said = past.submit(name, "OtherKeys", "--from-checkpoint", reference, code=7).stderr
     assert "count: it was a bolt with keys of 1 field and is a bolt with keys of 2 fields" in said
@@ -88,11 +88,11 @@ def test_what_has_no_place_is_refused_by_name(past: Past) -> None:
         ("local/ads/x/words@name", 3, "words has no checkpoint 'name'"),
     ],
 )
-def test_what_is_not_there_is_refused(past: Past, reference: str, code: int, said: str) -> None:
+def test_missing_checkpoint_is_rejected(past: Past, reference: str, code: int, said: str) -> None:
     assert said in past.submit(unique("Later"), "Later", "--from-checkpoint", reference, code=code).stderr
 
 
-def test_a_topology_without_state_and_a_damaged_file_are_refused(past: Past) -> None:
+def test_stateless_topology_and_damaged_part_are_rejected(past: Past) -> None:
     reference = f"file://{past.kept}"
     said = past.submit(unique("WithAcks"), "WithAcks", "--from-checkpoint", reference, code=7).stderr
     assert "keeps no state" in said
@@ -115,7 +115,7 @@ def test_a_topology_without_state_and_a_damaged_file_are_refused(past: Past) -> 
 
 
 @pytest.mark.core
-def test_other_code_and_parallelism_go_on_from_it(past: Past) -> None:
+def test_changed_code_and_parallelism_continue_from_a_checkpoint(past: Past) -> None:
     before = past.every_count_is_there_once()
     name = unique("Later")
     past.submit(name, "Later", "--from-checkpoint", f"local/{past.kept.parts[-4]}/default/{past.name}@before",
@@ -140,7 +140,7 @@ def test_other_code_and_parallelism_go_on_from_it(past: Past) -> None:
     past.heron.kill(second)
 
 
-def test_it_is_deleted(past: Past) -> None:
+def test_named_checkpoint_is_deleted(past: Past) -> None:
     past.heron.run("checkpoint", "delete", "local", past.name, "before")
     assert not past.kept.exists()
     past.heron.run("checkpoint", "delete", "local", past.name, "before", code=3)

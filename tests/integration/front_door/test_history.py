@@ -1,4 +1,4 @@
-"""The history of a topology outlives it, and its sums are the truth, though a metrics manager was killed in between."""
+"""The history of a topology outlives it, and its sums are true although a metrics manager was killed meanwhile."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def of(history: History, metric: str) -> float:
     return sum(point.total for point in points)
 
 
-def test_a_killed_topology_has_its_history_and_advice(heron: HeronCommand) -> None:
+def test_killed_topology_has_history_and_advice(heron: HeronCommand) -> None:
     name = unique("uneven")
     heron.submit(name, TOPOLOGY, "Uneven", heron__history__enabled="true", heron__history__file__secs="1")
     files = heron.home / "history"
@@ -48,7 +48,7 @@ def test_a_killed_topology_has_its_history_and_advice(heron: HeronCommand) -> No
     kinds: dict[str, int] = {}
     for event in history.events():
         kinds[event.kind] = kinds.get(event.kind, 0) + event.count
-    kinds.pop("pressure", None)  # where the machine is slow
+    kinds.pop("pressure", None)  # occurs on a slow machine
     assert kinds == {"plan": 1, "exception": TUPLES // 10}
     (row,) = heron.json("pipeline", "history", name)
     assert (row["topology"], row["tasks"]) == (name, 5)
@@ -63,6 +63,6 @@ def test_a_killed_topology_has_its_history_and_advice(heron: HeronCommand) -> No
     assert not list(files.rglob("*.part")), "files are whole, or not there"
 
 
-def test_without_a_history_the_cure_is_named(heron: HeronCommand) -> None:
+def test_missing_history_names_the_remedy(heron: HeronCommand) -> None:
     failed = heron.run("pipeline", "advise", "nobody", code=3)
     assert "heron.history.enabled=true" in failed.stderr

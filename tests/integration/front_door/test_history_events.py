@@ -1,4 +1,4 @@
-"""What happened to a topology outlives it: pressure with its causes, checkpoints, restores with theirs."""
+"""Events that outlive a topology: backpressure, checkpoints and restores, with their causes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import psutil
 TOPOLOGY = Path(__file__).parent / "pressed_topology.py"
 
 
-def test_pressure_checkpoints_and_restores_are_told_after_the_kill(heron: HeronCommand) -> None:
+def test_history_reports_pressure_checkpoints_and_restores_after_kill(heron: HeronCommand) -> None:
     name = unique("pressed")
     heron.submit(name, TOPOLOGY, "Pressed", heron__history__enabled="true", heron__history__file__secs="1")
 

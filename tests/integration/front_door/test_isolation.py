@@ -1,4 +1,4 @@
-"""What user code can see of Heronry's own processes, where it runs as the same user; and what it knows itself."""
+"""Access of user code to Heronry's processes under the same user, and the secrets that its own process holds."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="/proc and prctl are Linux's"),
     pytest.mark.skipif(os.geteuid() != 0, reason="looks at processes that hide from their own user"),
 ]
-# Root without a capability is a user like any other.
+# Root without a capability has the permissions of an ordinary user.
 ORDINARY = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all")
 
 
 @pytest.fixture
 def heron(tmp_path: Path) -> Iterator[HeronCommand]:
-    """The command without privileges."""
+    """Yield the command without privileges."""
     with heron_command(tmp_path) as made:
         made.command = [*ORDINARY, *made.command]
         yield made
 
 
 def memory_of(pid: int) -> Iterator[bytes]:
-    """What a process has mapped and may write to, as far as it can be read."""
+    """Yield the writable mapped memory of a process, as far as it can be read."""
     with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", 0) as memory:
         for line in maps:
             span, modes, *_ = line.split()
@@ -43,7 +43,7 @@ def memory_of(pid: int) -> Iterator[bytes]:
                     yield memory.read(end - begin)
 
 
-def test_nobody_looks_into_control_processes_and_no_instance_holds_the_key(heron: HeronCommand) -> None:
+def test_control_processes_are_unreadable_and_instances_hold_no_cluster_key(heron: HeronCommand) -> None:
     name = unique("Spying")
     heron.submit(name, user.__file__, "Spying", "--", str(heron.folder))
     (file,) = wait_until(lambda: list(heron.folder.glob("*.json")), "the spy has looked")

@@ -1,4 +1,4 @@
-"""A topology that keeps state, in real processes, as people see it: status, checkpoints, restores, and how it fails."""
+"""A topology with state in real processes, as users see it: status, checkpoints, restores and failures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.waiting import wait_until
 
 @dataclass
 class Run:
-    """The running topology."""
+    """Running topology."""
 
     heron: HeronCommand
     name: str
@@ -42,7 +42,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """The topology, once for all tests of this file; it takes checkpoints when they are asked for."""
+    """Yield the topology, shared by all tests of this file; it takes checkpoints on request only."""
     folder = tmp_path_factory.mktemp("kept")
     with heron_command(folder) as heron:
         found = Run(heron, unique("Kept"), folder / "fails")
@@ -52,7 +52,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 
 @pytest.mark.core
-def test_a_checkpoint_is_taken_listed_and_shown(run: Run) -> None:
+def test_checkpoint_is_taken_listed_and_shown(run: Run) -> None:
     shown = run.status()
     assert shown["state"] == "running", "--wait has waited for the first generation"
     assert (shown["tasks_state"]["generation"], shown["tasks_state"]["phase"]) == (1, "running")
@@ -70,7 +70,7 @@ def test_a_checkpoint_is_taken_listed_and_shown(run: Run) -> None:
     assert f"last complete checkpoint: {last['number']}, " in text
 
 
-def test_what_it_is_made_of_is_shown_and_its_files_are_verified(run: Run) -> None:
+def test_checkpoint_inspect_shows_parts_and_verifies_files(run: Run) -> None:
     run.command("checkpoint", "create", more=("--wait",))
     number = str(run.list()[-1]["checkpoint"])
     found = run.heron.json("checkpoint", "inspect", "local", run.name, number, "--verify")
@@ -98,7 +98,7 @@ def test_what_it_is_made_of_is_shown_and_its_files_are_verified(run: Run) -> Non
 
 
 @pytest.mark.core
-def test_a_restore_goes_back_to_the_last_one(run: Run) -> None:
+def test_restore_returns_to_the_last_checkpoint(run: Run) -> None:
     before = run.status()["tasks_state"]
     done = run.command("restore")
     shown = run.status()
@@ -111,7 +111,7 @@ def test_a_restore_goes_back_to_the_last_one(run: Run) -> None:
     assert f"runs again from checkpoint {now['restore_from']}, in generation {now['generation']}" in done.stderr
 
 
-def test_a_restore_to_an_older_one_strikes_off_the_later_ones(run: Run) -> None:
+def test_restore_to_an_older_checkpoint_discards_later_ones(run: Run) -> None:
     for _ in range(2):
         run.command("checkpoint", "create", more=("--wait",))
     older, last = [row["checkpoint"] for row in run.list() if row["complete"]][-2:]
@@ -126,13 +126,13 @@ def test_a_restore_to_an_older_one_strikes_off_the_later_ones(run: Run) -> None:
     assert [row["checkpoint"] for row in run.list() if row["complete"]][-2:] == [older, last + 1]
 
 
-def test_where_the_last_manifest_is_damaged_one_can_go_back_to_an_older_one(run: Run) -> None:
+def test_restore_to_an_older_checkpoint_when_the_last_manifest_is_damaged(run: Run) -> None:
     for _ in range(2):
         run.command("checkpoint", "create", more=("--wait",))
     older, last = [row["checkpoint"] for row in run.list() if row["complete"]][-2:]
     file = run.folder.folder / "manifests" / f"{last}.json"
     file.write_bytes(file.read_bytes()[:-9])
-    os.kill(run.heron.pids(run.name)["topology_master-0"], signal.SIGKILL)  # the one that took it knows it by heart
+    os.kill(run.heron.pids(run.name)["topology_master-0"], signal.SIGKILL)  # it has the manifest in memory
     fault = wait_until(lambda: run.status()["tasks_state"]["storage_fault"], "the next one looks")
     assert f"checkpoint {last}: its manifest below" in fault
     done = run.command("restore", code=1)
@@ -147,7 +147,7 @@ def test_where_the_last_manifest_is_damaged_one_can_go_back_to_an_older_one(run:
     assert run.list()[-1]["checkpoint"] == last + 1
 
 
-def test_one_that_has_failed_says_why_and_a_restore_takes_it_out_of_it(run: Run) -> None:
+def test_failed_topology_names_the_cause_and_a_restore_recovers_it(run: Run) -> None:
     run.command("checkpoint", "create", more=("--wait",))
     run.fails.touch()
     shown = wait_until(lambda: (s := run.status())["state"] == "failing" and s, "it fails")

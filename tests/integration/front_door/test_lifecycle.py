@@ -1,7 +1,7 @@
-"""Packages of every kind, submitted at once and running side by side; then everything else a user does with them.
+"""Packages of every kind, submitted at once and running side by side, and all further commands of a user.
 
 Three topologies run for all tests of this file: a folder, a .zip and a .tar.gz, each with a requirements.txt that asks
-for a wheel in the package itself. The tests go on from each other's state and are in order.
+for a wheel in the package itself. The tests run in order and build on each other's state.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Flight(Topology):
 
 
 def make_wheel(file: Path) -> None:
-    """A wheel as small as one can be, by hand: nothing is fetched."""
+    """Write a minimal wheel without downloading anything."""
     info = "tinybird-1.0.dist-info"
     files = {
         "tinybird.py": "def cry(bird):\n    return f'{bird} cries'\n",
@@ -70,7 +70,7 @@ def make_wheel(file: Path) -> None:
 
 
 def make_packages(folder: Path) -> list[Path]:
-    """The same package as a folder, a .zip and a .tar.gz."""
+    """Write the same package as a folder, a .zip and a .tar.gz."""
     package = folder / "flight-package"
     package.mkdir()
     (package / "flight.py").write_text(FLIGHT)
@@ -82,14 +82,14 @@ def make_packages(folder: Path) -> list[Path]:
     with zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(package.iterdir()):
             archive.write(file, file.name)
-    tarred = folder / "flight.tar.gz"  # with the folder in it, as `tar czf` makes it
+    tarred = folder / "flight.tar.gz"  # contains the folder, as `tar czf` makes it
     subprocess.run(["tar", "czf", str(tarred), "-C", str(folder), package.name], check=True)
     return [package, zipped, tarred]
 
 
 @dataclass
 class Three:
-    """The running topologies."""
+    """Running topologies."""
 
     heron: HeronCommand
     names: list[str]
@@ -98,7 +98,7 @@ class Three:
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
-    """All three, submitted at once; one has the longest name there may be."""
+    """Yield all three topologies, submitted at once; one has a name of the maximum length."""
     folder = tmp_path_factory.mktemp("three")
     packages = make_packages(folder)
     names = [unique("Folder"), unique("Zip"), unique("Tar-" + "x" * 117)]
@@ -128,7 +128,7 @@ def test_packages_run_side_by_side_with_their_requirements(three: Three) -> None
     assert len(list((three.heron.home / "cache").iterdir())) == 1, "one digest, one installation"
 
 
-def test_status_says_what_interfaces_promise(three: Three) -> None:
+def test_status_has_the_documented_fields(three: Three) -> None:
     found = three.heron.status(three.names[0])
     assert set(found) == {
         "cluster", "role", "environ", "topology", "state", "cause", "submitted_at", "code_user", "containers",
@@ -153,7 +153,7 @@ def test_status_says_what_interfaces_promise(three: Three) -> None:
     assert by_kind["topology_master"][0]["container"] == 0
 
 
-def test_restart_touches_exactly_one_container(three: Three) -> None:
+def test_restart_restarts_exactly_one_container(three: Three) -> None:
     heron, name = three.heron, three.names[0]
     before = {p["name"]: p for p in heron.status(name)["processes"]}
     assert "container 2" in heron.run("restart", "local", name, "2").stderr
@@ -181,7 +181,7 @@ def test_logs_follow_until_ctrl_c(three: Three) -> None:
     assert "did you mean 'listener'" in heron.run("logs", "local", name, "listner", code=3).stderr
 
 
-def test_a_name_in_use_and_replace(three: Three) -> None:
+def test_submit_rejects_a_name_in_use_unless_it_replaces(three: Three) -> None:
     heron, name, package = three.heron, three.names[2], three.packages[2]
     before = heron.pids(name)
     said = heron.finish(heron.start_submit(name, package, "flight:Flight"), 4).stderr
@@ -196,7 +196,7 @@ def test_a_name_in_use_and_replace(three: Three) -> None:
     assert not set(before.values()) & set(heron.pids(name).values())
 
 
-def test_near_names_and_other_places(three: Three) -> None:
+def test_errors_suggest_near_names_and_other_clusters(three: Three) -> None:
     heron, name = three.heron, three.names[0]
     for command in ("status", "metrics", "activate", "kill"):
         assert f"did you mean '{name}'" in heron.run(command, "local", name[:-1], code=3).stderr
@@ -242,7 +242,7 @@ def test_version_doctor_config_and_completion(three: Three) -> None:
         assert told in done.stdout, done
 
 
-def test_kill_and_kill_again(three: Three) -> None:
+def test_kill_ends_a_topology_and_a_second_kill_fails(three: Three) -> None:
     heron = three.heron
     killing = [heron.start("kill", "local", name) for name in three.names[:2]]
     for process in killing:

@@ -1,6 +1,6 @@
-"""What ``heron metrics`` and the Prometheus endpoints say of a finite topology is the truth, to the tuple.
+"""``heron metrics`` and the Prometheus endpoints report exact totals of a finite topology.
 
-Also when the metrics managers are killed between two halves of the data.
+This holds although the metrics managers are killed between two halves of the data.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ IN_PROMETHEUS = {"heron_emitted": EMIT_COUNT, "heron_executed": EXECUTE_COUNT, "
 
 
 def counted(heron: HeronCommand, name: str) -> dict[str, dict[str, float]]:
-    """The totals that the truth speaks of."""
+    """Return the totals of the metrics with known true values."""
     found = {
         component: {metric: total for metric, total in metrics.items() if base_name(metric) in COUNTED}
         for component, metrics in heron.totals(name).items()
@@ -34,7 +34,7 @@ def counted(heron: HeronCommand, name: str) -> dict[str, dict[str, float]]:
 
 
 def scraped(metrics_folder: Path) -> dict[str, dict[str, float]]:
-    """The same from every metrics manager's endpoint, by their Heron names."""
+    """Return the same from every metrics manager's endpoint, by their Heron names."""
     found: dict[str, dict[str, float]] = {}
     for file in metrics_folder.glob("prometheus-*.port"):
         with urllib.request.urlopen(f"http://127.0.0.1:{file.read_text().strip()}/metrics", timeout=10) as reply:
@@ -50,7 +50,7 @@ def scraped(metrics_folder: Path) -> dict[str, dict[str, float]]:
 
 
 def check_shape(shown: dict[str, Any], name: str) -> None:
-    """``{topology, interval, components: {NAME: {METRIC: {total, rate, instances: {ID: …}}}}}``."""
+    """Check the shape ``{topology, interval, components: {NAME: {METRIC: {total, rate, instances: {ID: …}}}}}``."""
     assert set(shown) == {"topology", "interval", "components"}
     assert shown["topology"] == name
     assert shown["interval"] > 0
@@ -63,7 +63,7 @@ def check_shape(shown: dict[str, Any], name: str) -> None:
     assert sorted(instance.split("_")[2] for instance in workers) == ["worker", "worker"]
 
 
-def test_totals_are_the_truth_even_when_metrics_managers_die(heron: HeronCommand, tmp_path: Path) -> None:
+def test_totals_are_exact_when_metrics_managers_die(heron: HeronCommand, tmp_path: Path) -> None:
     name = unique("Finite")
     heron.submit(name, finite_topology.__file__, "Finite", "--", str(tmp_path))
     wait_until_equal(lambda: counted(heron, name), truth(NUMBERS // 2), "totals of the first half")

@@ -1,4 +1,4 @@
-"""``heron submit --replace`` by a version that cannot begin: the version before runs again."""
+"""``heron submit --replace`` with a version that cannot start: the previous version runs again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Version(Topology):
 
 
 @pytest.mark.parametrize("mode", ["ATMOST_ONCE", "EFFECTIVELY_ONCE"])
-def test_a_version_that_cannot_begin_gives_way_to_the_one_before(
+def test_replace_rolls_back_to_the_previous_version_if_the_new_one_cannot_start(
     heron: HeronCommand, tmp_path: Path, mode: str
 ) -> None:
     file, name = tmp_path / "version.py", unique("version")

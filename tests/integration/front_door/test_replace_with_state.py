@@ -1,4 +1,4 @@
-"""``heron submit --replace`` of a topology that keeps state: the old one goes on, or the new one where it ended."""
+"""``heron submit --replace`` of a topology with state: the old one continues, or the new one takes over its state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.waiting import wait_until
 
 @dataclass
 class Replaced(KeptCounts):
-    """A topology that runs, and what is submitted in its place."""
+    """Running topology and its replacement."""
 
     heron: HeronCommand
     name: str
@@ -41,7 +41,7 @@ class Replaced(KeptCounts):
         return done
 
     def begin(self, topology: str, until: str) -> subprocess.Popen[str]:
-        """The command, once it has said this."""
+        """Start the command and return it once it has printed this."""
         process = self.heron.start(*self.command(topology, "--allow-dropped-state"))
         assert process.stderr is not None
         for line in process.stderr:
@@ -54,7 +54,7 @@ class Replaced(KeptCounts):
         wait_until(lambda: self.every_count_is_there_once() > before + 50, "it goes on, each count once")
 
     def has_ended(self, topology_id: str) -> bool:
-        """True from the moment when the store has it killed."""
+        """Return True once the store marks the topology as killed."""
         store = open_store((self.heron.home / "state").as_uri().replace("file:", "files:", 1))
         store.open()
         try:
@@ -72,7 +72,7 @@ class Replaced(KeptCounts):
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replaced]:
-    """It has counted a while."""
+    """Yield a topology that has counted for a while."""
     folder = tmp_path_factory.mktemp("replaced")
     with heron_command(folder) as heron:
         name = unique("Kept")
@@ -84,7 +84,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replaced]:
         heron.kill(name)
 
 
-def test_what_cannot_take_its_place_is_refused_and_the_old_one_goes_on(running: Replaced) -> None:
+def test_incompatible_replacement_is_rejected_and_the_old_one_continues(running: Replaced) -> None:
     before = running.topology_id
     said = running.replace("OtherKeys", code=7).stderr
     assert "count: it was a bolt with keys of 1 field and is a bolt with keys of 2 fields" in said
@@ -96,7 +96,7 @@ def test_what_cannot_take_its_place_is_refused_and_the_old_one_goes_on(running: 
     running.goes_on()
 
 
-def test_interrupted_or_killed_while_it_is_drained_the_old_one_goes_on(running: Replaced) -> None:
+def test_old_topology_continues_if_the_replace_is_interrupted_while_draining(running: Replaced) -> None:
     before = running.topology_id
     stopped = next(pid for name, pid in running.heron.pids(running.name).items() if "_count_" in name)
     for number, code, word in ((signal.SIGINT, 130, "running"), (signal.SIGKILL, -9, "paused")):
@@ -115,13 +115,13 @@ def test_interrupted_or_killed_while_it_is_drained_the_old_one_goes_on(running: 
                 *running.heron.home.glob(".submit-*"),
                 *running.heron.home.glob(f"topologies/local/*/*/.{running.name}.*"),
             ]
-            for folder in left:  # by a command that was killed while it prepared: beside the place, and in nobody's way
+            for folder in left:  # a command that was killed while preparing left these; they do no harm
                 shutil.rmtree(folder)
         running.goes_on()
 
 
 @pytest.mark.core
-def test_behind_the_point_of_no_return_the_new_one_goes_on_where_the_old_one_ended(running: Replaced) -> None:
+def test_new_topology_takes_over_the_state_after_the_point_of_no_return(running: Replaced) -> None:
     before, generation = running.topology_id, running.heron.status(running.name)["tasks_state"]["generation"]
     process = running.begin("Later", "if the new one does not start")
     wait_until(lambda: running.has_ended(before), "the old one is killed", poll=0.01)

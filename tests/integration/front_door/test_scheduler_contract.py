@@ -1,4 +1,4 @@
-"""The local cluster keeps the contract of schedulers (``tests/support/contracts/scheduler.py``)."""
+"""Scheduler contract (``tests/support/contracts/scheduler.py``) for the local cluster."""
 
 from __future__ import annotations
 

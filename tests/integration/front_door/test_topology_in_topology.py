@@ -1,4 +1,4 @@
-"""A topology that user code submits is no daemon of its instance: it goes on when the one that it came from ends."""
+"""A topology submitted by user code is not a daemon of its instance and outlives it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def heron(tmp_path: Path) -> Iterator[HeronCommand]:
 
 
 def leaders(heron: HeronCommand, name: str) -> dict[str, int]:
-    """Those of its processes that nobody above may end."""
+    """Return its scheduler and container leaders, which must outlive their parents."""
     return {
         title: pid
         for title, pid in heron.pids(name).items()
@@ -30,7 +30,7 @@ def leaders(heron: HeronCommand, name: str) -> dict[str, int]:
     }
 
 
-def test_it_outlives_the_instance_the_container_and_the_topology_it_came_from(heron: HeronCommand) -> None:
+def test_inner_topology_outlives_the_instance_container_and_topology_that_submitted_it(heron: HeronCommand) -> None:
     outer, inner = unique("Outer"), unique("Inner")
     heron.submit(outer, user.__file__, "Submitting", "--", str(heron.folder), inner, user.__file__, topology__stmgrs=1)
     said = wait_until(

@@ -1,4 +1,4 @@
-"""``heron update`` of topologies through which tuples flow: the new plan or the old one, and every tuple counts."""
+"""``heron update`` of running topologies: the new or the old plan runs, and every tuple counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.waiting import wait_until, wait_until_equal
 
 @dataclass
 class Run(KeptCounts):
-    """A running topology."""
+    """Running topology."""
 
     heron: HeronCommand
     name: str
@@ -31,7 +31,7 @@ class Run(KeptCounts):
         return self.heron.run("update", "local", self.name, *options, *more, code=code)
 
     def would_be(self, parallelism: str) -> int:
-        """How many tasks such an update would start and end, by the plan that is written."""
+        """Return how many tasks such an update would start and end, according to the stored plan."""
         options = ("--component-parallelism", parallelism, "--dry-run", "-o", "json")
         done = self.heron.finish(self.heron.start("update", "local", self.name, *options), None)
         if "the update changes nothing" in done.stderr:
@@ -43,14 +43,14 @@ class Run(KeptCounts):
         return self.heron.status(self.name)
 
     def tasks(self) -> Counter[str]:
-        """Tasks by component, of those that run."""
+        """Return the number of running tasks by component."""
         found = (p["component"] for p in self.status()["processes"] if p["component"] and p["state"] == "running")
         return Counter(found)
 
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """The topology whose state is kept."""
+    """Yield the topology with state."""
     folder = tmp_path_factory.mktemp("kept")
     with heron_command(folder) as heron:
         run = Run(heron, unique("Kept"), folder)
@@ -60,7 +60,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 
 @pytest.mark.core
-def test_with_acks_tasks_come_go_and_move_and_every_tuple_is_acked(tmp_path: Path) -> None:
+def test_update_with_acks_adds_removes_and_moves_tasks_without_losing_tuples(tmp_path: Path) -> None:
     with heron_command(tmp_path) as heron:
         run = Run(heron, unique("WithAcks"), tmp_path)
         heron.submit(run.name, user.__file__, "WithAcks", "--", str(tmp_path))
@@ -85,15 +85,15 @@ def test_with_acks_tasks_come_go_and_move_and_every_tuple_is_acked(tmp_path: Pat
 
 
 def _limits(run: Run, component: str) -> list[str]:
-    """What its tasks have begun with, the last one of each."""
+    """Return the limit with which each task of the component last started."""
     folder = next((run.heron.home / "topologies" / "local").glob(f"*/default/{run.name}/log-files"))
     names = sorted(p["name"] for p in run.status()["processes"] if p["component"] == component)
     logs = [(folder / f"{name}.log").read_text() for name in names]
     return [text.rpartition("limit=")[2].split("\n")[0] for text in logs if "limit=" in text]
 
 
-def test_with_acks_settings_change_and_a_container_moves(tmp_path: Path) -> None:
-    """The processes concerned begin anew, which is no fault; the others go on."""
+def test_update_with_acks_changes_settings_and_moves_a_container(tmp_path: Path) -> None:
+    """The affected processes restart, which does not count as a fault; all others continue."""
     with heron_command(tmp_path) as heron:
         run = Run(heron, unique("WithAcks"), tmp_path)
         heron.submit(run.name, user.__file__, "WithAcks", "--", str(tmp_path))
@@ -120,7 +120,7 @@ def test_with_acks_settings_change_and_a_container_moves(tmp_path: Path) -> None
 
 
 @pytest.mark.core
-def test_state_moves_with_its_keys(kept: Run) -> None:
+def test_update_moves_state_with_its_keys(kept: Run) -> None:
     wait_until(lambda: kept.every_count_is_there_once() > 100, "counts are written")
     before = kept.status()["tasks_state"]
     done = kept.update("count:3", more=("--container-number", "2"))
@@ -136,7 +136,7 @@ def test_state_moves_with_its_keys(kept: Run) -> None:
     wait_until(lambda: kept.every_count_is_there_once() > there + 100, "more counts are written")
 
 
-def test_state_of_their_own_goes_from_tasks_that_go_to_the_first(kept: Run) -> None:
+def test_update_moves_unkeyed_state_of_removed_tasks_to_the_first_task(kept: Run) -> None:
     kept.update("count:3")
     wait_until(lambda: kept.every_count_is_there_once() > 200, "counts are written")
     kept.update("count:1")
@@ -157,7 +157,7 @@ def test_state_of_their_own_goes_from_tasks_that_go_to_the_first(kept: Run) -> N
     kept.heron.run("activate", "local", kept.name)
 
 
-def test_settings_change_at_a_checkpoint(kept: Run) -> None:
+def test_update_changes_settings_at_a_checkpoint(kept: Run) -> None:
     there, before = kept.every_count_is_there_once(), kept.status()
     key = "topology.stateful.checkpoint.interval.secs"
     done = kept.update(more=("--runtime-config", "count:user.limit:much", "--runtime-config", f"{key}:0.5"))
@@ -172,7 +172,7 @@ def test_settings_change_at_a_checkpoint(kept: Run) -> None:
     wait_until(lambda: kept.every_count_is_there_once() > there + 50, "it goes on")
 
 
-def test_a_container_moves_with_its_state(kept: Run) -> None:
+def test_update_moves_a_container_with_its_state(kept: Run) -> None:
     there, old = kept.every_count_is_there_once(), {p["container"] for p in kept.status()["processes"]} - {None, 0}
     kept.heron.run("move", "local", kept.name, str(max(old)))
     wait_until_equal(
@@ -182,7 +182,7 @@ def test_a_container_moves_with_its_state(kept: Run) -> None:
     wait_until(lambda: kept.every_count_is_there_once() > there + 50, "it goes on")
 
 
-def test_fewer_tasks_are_refused_where_their_state_would_be_lost(kept: Run) -> None:
+def test_update_rejects_fewer_tasks_if_their_state_would_be_lost(kept: Run) -> None:
     last = kept.status()["tasks_state"]["last"]["number"]
     wait_until(lambda: kept.status()["tasks_state"]["last"]["number"] > last, "a checkpoint has the state of hoards")
     before = kept.tasks()
@@ -193,7 +193,7 @@ def test_fewer_tasks_are_refused_where_their_state_would_be_lost(kept: Run) -> N
     wait_until_equal(lambda: kept.status()["state"], "running", "it runs on")
 
 
-def test_a_plan_that_cannot_run_is_taken_back(kept: Run) -> None:
+def test_update_rolls_back_a_plan_that_cannot_run(kept: Run) -> None:
     (kept.folder / "refuses").touch()
     before = kept.tasks()
     done = kept.update("count:4", code=1)
@@ -205,7 +205,7 @@ def test_a_plan_that_cannot_run_is_taken_back(kept: Run) -> None:
     wait_until(lambda: kept.every_count_is_there_once() > there, "it goes on")
 
 
-def test_ctrl_c_takes_it_back_and_a_killed_command_leaves_one_plan(kept: Run) -> None:
+def test_ctrl_c_rolls_back_an_update_and_a_killed_command_leaves_one_plan(kept: Run) -> None:
     waits = kept.folder / "waits"
     waits.touch()
     options = ("update", "local", kept.name, "--component-parallelism", "count:2", "--container-number", "2")
@@ -239,7 +239,7 @@ def test_ctrl_c_takes_it_back_and_a_killed_command_leaves_one_plan(kept: Run) ->
         ("count:2", 2, "the update changes nothing"),
     ],
 )
-def test_what_makes_no_sense_is_refused_and_changes_nothing(kept: Run, parallelism: str, code: int, said: str) -> None:
+def test_update_rejects_invalid_parallelism(kept: Run, parallelism: str, code: int, said: str) -> None:
     before = kept.status()["tasks_state"]["generation"]
     assert said in kept.update(parallelism, code=code).stderr
     assert kept.status()["tasks_state"]["generation"] == before
@@ -256,6 +256,6 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(kept: Run, paralleli
         ("count:topology.stateful.checkpoint.keep:3", "holds for the whole topology"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(kept: Run, setting: str, said: str) -> None:
+def test_update_rejects_invalid_settings(kept: Run, setting: str, said: str) -> None:
     done = kept.update(more=("--runtime-config", setting), code=7 if "whole topology" in said else 2)
     assert said in done.stderr

@@ -1,4 +1,4 @@
-"""``heron update`` where state is not kept: what is on its way is processed before tasks go, move or begin anew."""
+"""``heron update`` without state: tuples in flight are processed before tasks end, move or restart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _written(folder: Path, book: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["Acked", "Counted"])
-def test_nothing_fails_and_nothing_is_lost(tmp_path: Path, kind: str) -> None:
+def test_update_loses_and_fails_no_tuple(tmp_path: Path, kind: str) -> None:
     with heron_command(tmp_path) as heron:
         name = unique(kind)
         heron.submit(name, user.__file__, kind, "--", str(tmp_path))
@@ -44,7 +44,7 @@ def test_nothing_fails_and_nothing_is_lost(tmp_path: Path, kind: str) -> None:
         heron.kill(name)
 
 
-def test_what_does_not_come_to_rest_is_not_waited_for_and_said(tmp_path: Path) -> None:
+def test_update_proceeds_and_reports_tasks_that_do_not_drain_in_time(tmp_path: Path) -> None:
     with heron_command(tmp_path) as heron:
         name = unique("Kept")
         heron.submit(name, user.__file__, "Kept", "--", str(tmp_path))

@@ -1,4 +1,4 @@
-"""A spout that sends at a pace, and a bolt that takes a millisecond a tuple and fails at one word."""
+"""Topology of a paced spout and a bolt that takes a millisecond per tuple and fails on one word."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from heronry import BasicBolt, Grouping, Spout, Topology
 
 
 class Paced(Spout):
-    """Some hundreds of words a second, three thousand in all."""
+    """Spout that emits a few hundred words per second, three thousand in total."""
 
     outputs = ["word"]
 
@@ -26,7 +26,7 @@ class Paced(Spout):
 
 
 class Slow(BasicBolt):
-    """Works, or raises."""
+    """Bolt that works for a millisecond, or raises."""
 
     def process(self, tup: Any) -> None:
         until = time.perf_counter() + 0.001
@@ -37,7 +37,7 @@ class Slow(BasicBolt):
 
 
 class Uneven(Topology):
-    """One spout, one bolt of four tasks, which are too many."""
+    """Topology of one spout and one bolt with more tasks (four) than it needs."""
 
     words = Paced.spec(par=1)
     slow = Slow.spec(par=4, inputs={words: Grouping.fields("word")})

@@ -1,4 +1,4 @@
-"""Numbers that are counted by key, in two ways: with acks, and with state that is kept."""
+"""Topologies that count numbers by key, with acks or with state."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from heronry import BasicBolt, Config, Grouping, Spout, Topology, Tuple
 from heronry.connect.files import JsonLinesSink
 
-MANY = 50_000  # numbers a round of the acked spout
+MANY = 50_000  # numbers per round of the acked spout
 
 
 class Acked(Spout):
-    """The numbers up to MANY; each again until it is acked. How many are is written to a file."""
+    """Spout that emits the numbers up to MANY, replays each until it is acked, and writes the acked count to a file."""
 
     outputs = ("number",)
 
@@ -42,7 +42,7 @@ class Acked(Spout):
 
 
 class Seen(BasicBolt):
-    """Passes on, and says by which limit."""
+    """Bolt that passes tuples on with its configured limit."""
 
     outputs = ("number",)
 
@@ -54,7 +54,7 @@ class Seen(BasicBolt):
 
 
 class Numbers(Spout):
-    """One number after the other, some hundred a second."""
+    """Spout that emits consecutive numbers, a few hundred per second."""
 
     outputs = ("number",)
 
@@ -70,8 +70,11 @@ class Numbers(Spout):
 
 
 class Count(BasicBolt):
-    """How often each number came, and in its own state how many came at all. With more than three tasks, and the file
-    ``refuses`` there, it does not start; with two, and ``waits`` there, it takes its time."""
+    """Bolt that counts each number by key, and all its numbers in the task's own state.
+
+    With more than three tasks, it does not start while the file ``refuses`` exists. With two tasks, it starts slowly
+    while the file ``waits`` exists.
+    """
 
     outputs = ("number", "count")
 
@@ -100,7 +103,7 @@ class Count(BasicBolt):
 
 
 class Pairs(BasicBolt):
-    """Each number twice."""
+    """Bolt that emits each number twice."""
 
     outputs = ("number", "again")
 
@@ -109,7 +112,7 @@ class Pairs(BasicBolt):
 
 
 class Hoards(BasicBolt):
-    """Keeps a state of its own, which nobody can merge."""
+    """Bolt with its own state, which cannot be merged."""
 
     def process(self, tup: Tuple) -> None:
         self.state["last"] = tup.values[0]
@@ -119,7 +122,7 @@ _folder = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else ".")
 
 
 class WithAcks(Topology):
-    """acked -> seen -> last"""
+    """Topology acked -> seen -> last."""
 
     config = {Config.TOPOLOGY_RELIABILITY_MODE: Config.ATLEAST_ONCE, Config.TOPOLOGY_MESSAGE_TIMEOUT_SECS: 5}
     acked = Acked.spec(par=1, config={"user.folder": _folder})
@@ -128,7 +131,7 @@ class WithAcks(Topology):
 
 
 class Kept(Topology):
-    """numbers -> count -> out, and -> hoards"""
+    """Topology numbers -> count -> out, and -> hoards."""
 
     config = {
         Config.TOPOLOGY_RELIABILITY_MODE: Config.EFFECTIVELY_ONCE,
@@ -141,14 +144,14 @@ class Kept(Topology):
 
 
 class CountAnew(Count):
-    """Changed code: it goes on with the counts of the other."""
+    """Changed code of ``Count`` that continues from its counts."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.log.info("begins with %d keys", len(self.keyed))
 
 
 class Later(Topology):
-    """As Kept, with other code and parallelism, another component first, and without hoards."""
+    """Topology as ``Kept``, with other code and parallelism, another first component, and without hoards."""
 
     config = Kept.config
     ahead = Numbers.spec(par=1)
@@ -159,7 +162,7 @@ class Later(Topology):
 
 
 class OtherKeys(Topology):
-    """As Kept, but its counts have keys of two fields."""
+    """Topology as ``Kept``, whose counts have keys of two fields."""
 
     config = Kept.config
     numbers = Numbers.spec(par=2)

@@ -1,4 +1,4 @@
-"""What strangers, and clients gone wrong, send to an api server: refused in words, and nothing of it is left."""
+"""Hostile and malformed requests to an API server are refused with a message and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ CODE = [("GET", f"/api/v1/packages/{'a' * 64}"), ("HEAD", f"/api/v1/packages/{'a
 
 
 def test_the_list_of_paths_is_complete(api: ApiProcess) -> None:
-    """A path that is added without a right is found here."""
+    """Fails for a path that is added without a right."""
     paths = api.request("GET", "/openapi.json", token="").json()["paths"]
     known = {(m.upper(), p) for p, methods in paths.items() for m in methods}
     free = {("GET", p) for p in ("/api/v1/version", "/healthz", "/readyz", "/leader", "/metrics")}
@@ -92,18 +92,18 @@ def test_the_list_of_paths_is_complete(api: ApiProcess) -> None:
 
 @pytest.mark.parametrize(("method", "path"), CHANGES + LOOKS + TOKENS + CODE)
 @pytest.mark.parametrize("token", ["", "wrong", "Ünicode", "a" * 10_000])
-def test_nothing_without_a_token(api: ApiProcess, method: str, path: str, token: str) -> None:
+def test_requests_without_a_valid_token_are_401(api: ApiProcess, method: str, path: str, token: str) -> None:
     headers = {"authorization": f"Bearer {token}".encode()} if token else {}
     answer = api.request(method, path, token="", headers=headers)
     assert answer.status_code in (401, 429)
     if method != "HEAD":
         assert "token" in answer.json()["message"]
-    assert api.request("GET", "/api/v1/whoami").json()["role"] == "admin"  # never throttled
+    assert api.request("GET", "/api/v1/whoami").json()["role"] == "admin"  # valid tokens are never throttled
 
 
 @pytest.mark.parametrize(("method", "path"), CHANGES + LOOKS + TOKENS + CODE)
-def test_the_token_is_looked_at_before_the_body(api: ApiProcess, method: str, path: str) -> None:
-    """The body is garbage, and the rest of it never comes: a stranger is told at once, and nothing is parsed."""
+def test_token_is_checked_before_the_body(api: ApiProcess, method: str, path: str) -> None:
+    """The body is garbage and incomplete; the refusal comes at once, and nothing is parsed."""
     head = (
         f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer wrong\r\n"
         "Content-Type: multipart/form-data; boundary=x\r\nContent-Length: 60000\r\n\r\n--x\r\n\r\n--y"
@@ -113,8 +113,8 @@ def test_the_token_is_looked_at_before_the_body(api: ApiProcess, method: str, pa
         assert connection.recv(4096)[:12] in (b"HTTP/1.1 401", b"HTTP/1.1 429")
 
 
-def test_a_stranger_s_knocking_is_counted(api: ApiProcess) -> None:
-    """As many lines for a thousand refusals as for ten."""
+def test_repeated_refusals_are_summarised_in_the_audit_file(api: ApiProcess) -> None:
+    """A thousand refusals write as many lines as ten."""
     before = len(api.audit())
     with httpx.Client(timeout=60, trust_env=False) as client:
         for _ in range(300):
@@ -131,7 +131,7 @@ def test_a_stranger_s_knocking_is_counted(api: ApiProcess) -> None:
         "Transfer-Encoding:\r\n\tchunked\r\n", "Content-Length : 5\r\n", "Content-Length: +5\r\n",
     ],
 )  # fmt: skip
-def test_heads_that_can_be_read_in_two_ways_are_400(api: ApiProcess, lines: str) -> None:
+def test_ambiguous_request_heads_are_400(api: ApiProcess, lines: str) -> None:
     body = "0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with socket.create_connection(("127.0.0.1", api.port), timeout=60) as connection:
         connection.sendall(f"POST {TOPOLOGIES} HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n{body}".encode())
@@ -144,7 +144,7 @@ def test_heads_that_can_be_read_in_two_ways_are_400(api: ApiProcess, lines: str)
 
 
 @pytest.mark.parametrize(("method", "path"), CHANGES + TOKENS + CODE)
-def test_who_may_look_changes_nothing(api: ApiProcess, method: str, path: str) -> None:
+def test_reader_token_changes_nothing(api: ApiProcess, method: str, path: str) -> None:
     assert api.request(method, path, token=api.reader).status_code == 403
 
 
@@ -157,12 +157,12 @@ def test_tokens_count_in_one_header_only(api: ApiProcess) -> None:
     assert api.raw("GET", TOPOLOGIES, twice) in (401, 429)
 
 
-def test_a_topology_s_header_gives_no_right_to_a_stranger(api: ApiProcess) -> None:
+def test_topology_header_alone_gives_no_right(api: ApiProcess) -> None:
     headers = {"heronry-topology": "words-1"}
     assert api.request("GET", CODE[0][1], token="0" * 64, headers=headers).status_code in (401, 429)
 
 
-def test_other_sites_and_other_names_are_not_heard(api: ApiProcess) -> None:
+def test_foreign_origins_and_host_names_are_refused(api: ApiProcess) -> None:
     assert api.raw("GET", TOPOLOGIES, {"Host": "evil.example"}) == 421
     assert api.raw("GET", TOPOLOGIES, {"Origin": "http://evil.example"}) == 403
     answer = api.request("GET", TOPOLOGIES)
@@ -174,14 +174,14 @@ def test_other_sites_and_other_names_are_not_heard(api: ApiProcess) -> None:
     "digest",
     ["../../admin-token", "..%2f..%2fadmin-token", "%2e%2e%2fadmin-token", "a" * 63, "A" * 64, "a" * 64 + "%00"],
 )
-def test_digests_are_digests(api: ApiProcess, digest: str) -> None:
+def test_invalid_package_digests_are_rejected(api: ApiProcess, digest: str) -> None:
     assert api.raw("GET", f"/api/v1/packages/{digest}") in (404, 422)
 
 
 @pytest.mark.parametrize(
     "name", ["..", "%2e%2e", "a%2fb", "a%00b", "a%0ab", "$(reboot)", "x" * 200, "..%2f..%2fstate", "a\\b"]
 )
-def test_names_in_paths_are_names(api: ApiProcess, name: str) -> None:
+def test_invalid_names_in_paths_are_rejected(api: ApiProcess, name: str) -> None:
     for method, tail in (("DELETE", ""), ("GET", "/status")):
         for path in (f"{TOPOLOGIES}/box/ads/prod/{name}{tail}", f"{TOPOLOGIES}/box/{name}/prod/words{tail}"):
             assert api.raw(method, path) in (404, 405, 422)
@@ -195,16 +195,16 @@ def test_names_in_paths_are_names(api: ApiProcess, name: str) -> None:
         {"package": "a" * 64}, {"name": ""}, {"state": "killed"},
     ],
 )  # fmt: skip
-def test_fields_that_make_no_sense_are_422(api: ApiProcess, change: dict[str, str]) -> None:
+def test_invalid_submit_fields_are_422(api: ApiProcess, change: dict[str, str]) -> None:
     code, answer = submit(api, change)
     assert code == 422
     assert answer["details"]
 
 
-def test_what_is_missing_is_named(api: ApiProcess) -> None:
+def test_missing_submit_fields_are_named(api: ApiProcess) -> None:
     code, answer = submit(api, {"name": ""}, topology=b"-")
     assert (code, answer["missing"]) == (422, ["name", "topology"])
-    assert submit(api, {"package": "a" * 64}, topology=b"-")[0] == 404  # not here
+    assert submit(api, {"package": "a" * 64}, topology=b"-")[0] == 404  # unknown package
     assert submit(api, {"package": "../../admin-token"}, topology=b"-")[0] == 404
 
 
@@ -229,14 +229,14 @@ BAD_DEFINITIONS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("what", BAD_DEFINITIONS)
-def test_definitions_that_cannot_be_are_422(api: ApiProcess, what: str) -> None:
+def test_invalid_definitions_are_422(api: ApiProcess, what: str) -> None:
     code, answer = submit(api, definition=BAD_DEFINITIONS[what])
     assert code == 422, answer
     assert answer["message"]
 
 
 def chained_headers(count: int, size: int) -> bytes:
-    """So many long names of that many bytes before one entry."""
+    """Return an archive with this many long-name headers of this many bytes before one entry."""
     made = io.BytesIO()
     with gzip.open(made, "wb") as stream:
         for _ in range(count):
@@ -262,14 +262,14 @@ BAD_PACKAGES: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("what", BAD_PACKAGES)
-def test_packages_that_are_not_safe_are_422(api: ApiProcess, what: str) -> None:
+def test_unsafe_packages_are_422(api: ApiProcess, what: str) -> None:
     code, answer = submit(api, topology=BAD_PACKAGES[what])
     assert code == 422, answer
 
 
-def test_a_bomb_does_not_go_off(api: ApiProcess) -> None:
+def test_decompression_bomb_is_422(api: ApiProcess) -> None:
     bomb = tar(content=bytes(256 << 20))
-    assert len(bomb) < 1 << 20  # it may be sent
+    assert len(bomb) < 1 << 20  # small enough to send
     code, answer = submit(api, topology=bomb)
     assert (code, "67108864 bytes" in answer["message"]) == (422, True)
 
@@ -300,19 +300,19 @@ PART = b'--x\r\ncontent-disposition: form-data; name="a"\r\n\r\nb\r\n'
         ("multipart/form-data; boundary=x", PART * 40 + b"--x--"),
     ],
 )  # fmt: skip
-def test_bodies_that_are_no_form(api: ApiProcess, kind: str, body: bytes) -> None:
+def test_bodies_that_are_not_forms_are_rejected(api: ApiProcess, kind: str, body: bytes) -> None:
     answer = api.request("POST", TOPOLOGIES, content=body, headers={"content-type": kind})
     assert answer.status_code in (413, 422), answer.text
     assert answer.json()["message"]
 
 
-def test_file_names_of_clients_are_never_used(api: ApiProcess) -> None:
+def test_file_names_of_clients_are_ignored(api: ApiProcess) -> None:
     other = definition(name="other", id="other-1")
     files = {"definition": ("../../../tmp/evil", other), "topology": ("/etc/passwd", tar())}
     assert api.request("POST", TOPOLOGIES, data=FIELDS, files=files).status_code == 422
 
 
-def test_slow_senders_lose_their_connection(api: ApiProcess) -> None:
+def test_stalled_upload_is_408(api: ApiProcess) -> None:
     head = (
         f"POST {TOPOLOGIES} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api.admin}\r\n"
         "Content-Type: multipart/form-data; boundary=x\r\nContent-Length: 1000\r\n\r\n--x\r\n"
@@ -326,7 +326,7 @@ def test_slow_senders_lose_their_connection(api: ApiProcess) -> None:
 
 
 def test_slow_heads_and_bodies_lose_their_connection(api: ApiProcess) -> None:
-    """Also a body that nobody waits for, since the request is answered, however it dribbles."""
+    """This includes a body that arrives slowly after the request has been answered."""
     dribbling = f"POST {PLACE}/restart HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n".encode()
     begun = [
         b"",
@@ -351,7 +351,7 @@ def test_slow_heads_and_bodies_lose_their_connection(api: ApiProcess) -> None:
         connection.close()
 
 
-def test_an_upload_that_breaks_off_leaves_nothing(api: ApiProcess) -> None:
+def test_aborted_upload_leaves_no_files(api: ApiProcess) -> None:
     head = (
         f"POST {TOPOLOGIES} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api.admin}\r\n"
         "Content-Type: multipart/form-data; boundary=x\r\nContent-Length: 500000\r\n\r\n"
@@ -363,7 +363,7 @@ def test_an_upload_that_breaks_off_leaves_nothing(api: ApiProcess) -> None:
     wait_until(lambda: not any((api.home / "uploads").iterdir()))
 
 
-def test_many_uploads_at_once_are_bounded(api: ApiProcess) -> None:
+def test_concurrent_uploads_are_limited(api: ApiProcess) -> None:
     head = (
         f"POST {TOPOLOGIES} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api.admin}\r\n"
         "Content-Type: multipart/form-data; boundary=x\r\nContent-Length: 500000\r\n\r\n"
@@ -388,14 +388,14 @@ def test_many_uploads_at_once_are_bounded(api: ApiProcess) -> None:
             thread.join()
 
 
-def test_unknown_paths_and_methods(api: ApiProcess) -> None:
+def test_unknown_paths_and_methods_are_rejected(api: ApiProcess) -> None:
     assert api.request("GET", "/nowhere").json()["message"] == "path not found; see /docs"
     assert api.request("PUT", TOPOLOGIES).status_code == 405
     assert api.request("GET", "/docs", token="").status_code == 200
     assert "POST /api/v1/topologies" in api.request("GET", "/docs", token="").text
 
 
-def test_its_own_metrics(api: ApiProcess) -> None:
+def test_metrics_endpoint_reports_requests_and_process(api: ApiProcess) -> None:
     api.request("GET", "/healthz", token="")
     text = api.request("GET", "/metrics", token="").text
     for name in (
@@ -405,7 +405,7 @@ def test_its_own_metrics(api: ApiProcess) -> None:
         assert f"heron_apiserver_{name}" in text, name
 
 
-def test_the_audit_file_has_who_and_what_and_no_secret(api: ApiProcess) -> None:
+def test_audit_file_names_caller_and_action_but_no_secret(api: ApiProcess) -> None:
     api.request("DELETE", PLACE, token="wrong")
     api.request("DELETE", f"{TOPOLOGIES}/box/ads/prod/nobody", headers={"X-Forwarded-For": "9.9.9.9"})
     text = (api.home / "audit.jsonl").read_text()
@@ -417,7 +417,7 @@ def test_the_audit_file_has_who_and_what_and_no_secret(api: ApiProcess) -> None:
     assert (api.home / "audit.jsonl").stat().st_mode & 0o077 == 0
 
 
-def test_no_client_can_make_the_server_listen_publicly_or_share_a_home(api: ApiProcess, tmp_path: Path) -> None:
+def test_server_refuses_to_listen_publicly_or_share_a_home(api: ApiProcess, tmp_path: Path) -> None:
     def start(home: Path, *more: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "heron_apiserver", "--port", "0", "--home", str(home), *more]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

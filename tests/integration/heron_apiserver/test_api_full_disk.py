@@ -1,4 +1,4 @@
-"""A disk that fills up while an upload comes in: 507, nothing is left, and what fits is taken afterwards."""
+"""A disk that fills up during an upload: the answer is 507, no files are left, and a smaller upload is accepted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIELDS = {"name": "words", "cluster": "box", "role": "ads", "environment": "prod
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """8 MiB."""
+    """Yield a disk of 8 MiB."""
     folder = tmp_path / "small"
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", str(folder)]
@@ -27,7 +27,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     wait_until(lambda: subprocess.run(["umount", str(folder)], capture_output=True, check=False).returncode == 0)
 
 
-def test_a_full_disk(small_disk: Path) -> None:
+def test_upload_to_a_full_disk_is_507_and_leaves_no_files(small_disk: Path) -> None:
     with api_server(small_disk / "api", "--cluster", "box") as server:
 
         def submit(size: int) -> int:
@@ -36,6 +36,6 @@ def test_a_full_disk(small_disk: Path) -> None:
 
         assert submit(16 << 20) == 507
         wait_until(lambda: server.files() == set())
-        assert submit(1 << 20) == 422  # it came in; what it says is the next question
+        assert submit(1 << 20) == 422  # the upload fits; its content is invalid
         assert server.files() == set()
         assert any(line["result"] == 507 for line in server.audit())

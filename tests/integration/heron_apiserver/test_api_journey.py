@@ -1,4 +1,4 @@
-"""The ``heron`` command and a cluster behind an api server: the whole life of a topology, and crashes in between."""
+"""The ``heron`` command against an API server: the whole life of a topology, including crashes of the server."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def _no_leftovers(home: Path) -> Iterator[None]:
 
 
 def log_in(heron: Heron, server: ApiProcess) -> None:
-    """Under another name than the server's own."""
+    """Log in to the cluster under another name than the server's own."""
     heron.run("login", "staging", "--api", server.url, "--token-file", str(server.home / "admin-token"))
 
 
 @pytest.mark.core
-def test_a_life(home: Path, heron: Heron) -> None:
+def test_topology_lifecycle_through_the_api_server(home: Path, heron: Heron) -> None:
     with api_server(home, "--cluster", "box") as server:
         log_in(heron, server)
         assert heron.data("list", "staging") == []
@@ -89,7 +89,7 @@ def test_a_life(home: Path, heron: Heron) -> None:
         assert "exists already" in heron.run("submit", PLACE, str(FILE), code=4).stderr
         assert heron.run("kill", "staging/bob/test", NAME, code=3).stderr
 
-        # The api server dies; what runs runs on, and the next one takes it up.
+        # The API server dies. The topology keeps running, and the next API server manages it.
         server.kill()
         assert "cannot be reached" in heron.run("status", PLACE, NAME, code=6).stderr
     with api_server(home, "--cluster", "box") as server:
@@ -112,7 +112,7 @@ def test_a_life(home: Path, heron: Heron) -> None:
 
 
 def its_package(server: ApiProcess, launch: Launch) -> None:
-    """A container fetches its code with a proof of its topology's secret; nobody else's, and nothing else with it."""
+    """Check that a container can download its topology's package, and nothing else, with a proof of the secret."""
     headers = {"heronry-topology": launch.topology_id}
     path = f"/api/v1/packages/{launch.package_digest}"
 
@@ -140,7 +140,7 @@ def its_package(server: ApiProcess, launch: Launch) -> None:
         assert server.request(method, denied, token="", headers=proved).status_code == 401
 
 
-def test_two_at_once_and_requests_sent_again(home: Path, heron: Heron) -> None:
+def test_concurrent_and_repeated_submits_create_one_topology(home: Path, heron: Heron) -> None:
     with api_server(home, "--cluster", "box") as server:
         log_in(heron, server)
         with ThreadPoolExecutor(2) as pool:
@@ -158,7 +158,7 @@ def test_two_at_once_and_requests_sent_again(home: Path, heron: Heron) -> None:
         assert server.files() == set()
 
 
-def test_a_topology_that_does_not_come_up_is_taken_back(home: Path, heron: Heron, tmp_path: Path) -> None:
+def test_submit_rolls_back_a_topology_that_cannot_start(home: Path, heron: Heron, tmp_path: Path) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text(
         "from heronry import Spout, Topology\n\n\n"
@@ -176,7 +176,7 @@ def test_a_topology_that_does_not_come_up_is_taken_back(home: Path, heron: Heron
         heron.run("submit", PLACE, str(tmp_path / "nothing.py"), code=3)
 
 
-def test_logging_in(home: Path, tmp_path: Path) -> None:
+def test_login_validates_and_stores_credentials(home: Path, tmp_path: Path) -> None:
     heron = Heron(tmp_path / "home")
     with api_server(home, "--cluster", "box") as server:
         assert "token" in heron.run("login", "box", "--api", server.url, stdin="wrong-token\n", code=5).stderr

@@ -1,5 +1,7 @@
-"""State that goes on behind an api server, whose containers are this machine's processes: by ``--replace`` and
-``--from-checkpoint`` of the command, and by the fields of REST behind it. (In volumes: ``tests/docker``.)"""
+"""State that survives ``--replace`` and ``--from-checkpoint`` through an API server.
+
+The containers are processes of this machine. ``tests/docker`` tests the same with volumes.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ WHERE = "box/ads/prod"
 
 @dataclass
 class Served(KeptCounts):
-    """A topology that counts, behind an api server."""
+    """Counting topology behind an API server."""
 
     heron: Heron
     folder: Path
@@ -42,7 +44,7 @@ def api() -> Iterator[ApiProcess]:
             yield server
 
 
-def test_a_new_version_and_another_topology_go_on_where_it_was(api: ApiProcess, tmp_path: Path) -> None:
+def test_new_version_and_other_topology_continue_from_the_state(api: ApiProcess, tmp_path: Path) -> None:
     heron = Heron(tmp_path / "home")
     heron.run("login", "box", "--api", api.url, "--token-file", str(api.home / "admin-token"))
     served = Served(heron, tmp_path)

@@ -1,4 +1,4 @@
-"""schemathesis against the OpenAPI description of a real api server: nothing makes a 500 or an undocumented answer."""
+"""schemathesis against the OpenAPI description of a real API server: no answer is a 500 or undocumented."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from heron_apiserver.tokens import TokenBook
 from tests.support.api_server_process import ApiProcess, api_server
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # those of the libraries that schemathesis loads
+    warnings.simplefilter("ignore")  # warnings of the libraries that schemathesis loads
     import schemathesis
     from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
 
-# A schema cannot say what is no topology; and whoever tries many wrong tokens is told 429 (see test_api_abuse).
+# A schema cannot express valid topologies, and many wrong tokens cause 429 (see test_api_abuse).
 EXCLUDED = [positive_data_acceptance, ignored_auth]
-# Its own use of other libraries warns of this and that; what is judged here is the api server.
+# Warnings of schemathesis about other libraries are ignored: the test is about the API server.
 pytestmark = pytest.mark.filterwarnings("default")
 bounded = settings(
     max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=False
@@ -32,7 +32,7 @@ bounded = settings(
 
 
 def schema() -> dict[str, Any]:
-    """Of an application that is never started."""
+    """Return the schema of an application that is never started."""
     with tempfile.TemporaryDirectory() as folder:
         home = prepare_home(Path(folder, "home"))
         options = ApiServerOptions(home, cluster="box")
@@ -62,8 +62,8 @@ def test_any_request_gets_a_documented_answer(operation: Any, api: ApiProcess) -
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: f"{o.method} {o.path}")
-def test_any_request_to_the_right_place(operation: Any, api: ApiProcess) -> None:
-    """The cluster is right, so that the other arguments reach what is behind."""
+def test_any_request_for_the_right_cluster_gets_a_documented_answer(operation: Any, api: ApiProcess) -> None:
+    """With the right cluster, the other arguments reach the handlers."""
 
     @given(operation.as_strategy())
     @bounded

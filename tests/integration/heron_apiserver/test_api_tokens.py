@@ -1,4 +1,4 @@
-"""Tokens of a real api server, by ``heron token``: made, used for their scope, revoked and ended while it serves."""
+"""Tokens of a running API server and ``heron token``: creation, scopes, expiry and revocation."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def ended() -> list[str]:
 def api(tmp_path_factory: pytest.TempPathFactory, ended: list[str]) -> Iterator[ApiProcess]:
     home = tmp_path_factory.mktemp("tokens") / "api"
     home.mkdir(mode=0o700)
-    ended.append(TokenBook(home).create("ended", CallerRole.ADMIN, 1.0))  # in 1970
+    ended.append(TokenBook(home).create("ended", CallerRole.ADMIN, 1.0))  # expired in 1970
     with api_server(home, "--cluster", "box") as server:
         yield server
 
 
-def test_a_token_is_made_used_for_its_scope_and_revoked_without_a_restart(api: ApiProcess, tmp_path: Path) -> None:
+def test_token_is_created_limited_to_its_scope_and_revoked_without_a_restart(api: ApiProcess, tmp_path: Path) -> None:
     heron = Heron(tmp_path / "home")
     heron.run("login", "box", "--api", api.url, "--token-file", str(api.home / "admin-token"))
     token = heron.run("token", "create", "box", "submit", "--scope", "submit", "--expires", "30d").stdout.strip()
     assert api.request("GET", "/api/v1/whoami", token=token).json()["role"] == "submit"
-    assert api.request("POST", RESTART, token=token).status_code == 404  # allowed; there is no such topology
+    assert api.request("POST", RESTART, token=token).status_code == 404  # permitted, but the topology does not exist
     refused = api.request("GET", "/api/v1/tokens", token=token)
     assert (refused.status_code, "scope admin" in refused.json()["cure"]) == (403, True)
     assert api.request("POST", RESTART, token=api.reader).status_code == 403
@@ -52,12 +52,12 @@ def test_a_token_is_made_used_for_its_scope_and_revoked_without_a_restart(api: A
     assert token not in (api.home / "audit.jsonl").read_text()
 
 
-def test_one_that_has_ended_says_so(api: ApiProcess, ended: list[str]) -> None:
+def test_expired_token_is_reported_as_expired(api: ApiProcess, ended: list[str]) -> None:
     answer = api.request("GET", "/api/v1/whoami", token=ended[0])
     assert (answer.status_code, "'ended' has expired" in answer.json()["message"]) == (401, True)
 
 
-def test_the_last_that_rules_stays(api: ApiProcess) -> None:
+def test_last_admin_token_cannot_be_revoked(api: ApiProcess) -> None:
     answer = api.request("DELETE", "/api/v1/tokens/admin")
     assert (answer.status_code, "last admin token" in answer.json()["message"]) == (409, True)
     assert api.request("DELETE", "/api/v1/tokens/nobody").status_code == 404

@@ -1,4 +1,4 @@
-"""Checkpoints in a volume that only containers see: read through a container's real server they are what they are."""
+"""Checkpoints in a volume that only containers see, read through a container's real server."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WHOSE = ("me", "default", "words")
 
 
 def take(folder: CheckpointFolder, base: Manifest, number: int) -> Manifest:
-    """A checkpoint of two tasks, one of which has more than is read at once."""
+    """Take a checkpoint of two tasks, one of which has more data than one read returns."""
     parts = []
     for task, size in ((1, 1), (2, CHUNK_BYTES + 5)):
         draft = StatePart("words", task, 7, 4, number, base.turn + 1, 0, "")
@@ -46,7 +46,7 @@ def take(folder: CheckpointFolder, base: Manifest, number: int) -> Manifest:
 
 
 class Served:
-    """A container's server on a thread of its own, and who asks it."""
+    """Container server on its own thread, and a client of it."""
 
     def __init__(self, home: Path) -> None:
         self.local = CheckpointFolder(home / "checkpoints")
@@ -80,8 +80,8 @@ def served(tmp_path: Path) -> Iterator[Served]:
     made.stop()
 
 
-def test_what_is_read_through_a_container_is_what_is_on_its_disk(served: Served, tmp_path: Path) -> None:
-    remote = served.remote(served.dead, served.location)  # who does not answer is passed over
+def test_remote_checkpoints_equal_those_on_disk(served: Served, tmp_path: Path) -> None:
+    remote = served.remote(served.dead, served.location)  # locations that do not answer are skipped
     assert (remote.manifests(), remote.parts()) == ([], []), "before the first one there is no folder"
     base = initial_manifest("words-1")
     for number in (3, 4):
@@ -100,7 +100,7 @@ def test_what_is_read_through_a_container_is_what_is_on_its_disk(served: Served,
     assert set(kept.parts()) == base.files
 
 
-def test_what_is_damaged_or_gone_is_named(served: Served, tmp_path: Path) -> None:
+def test_damaged_and_missing_parts_are_named(served: Served, tmp_path: Path) -> None:
     base = take(served.local, initial_manifest("words-1"), 3)
     first, second = (served.local.part_file(part.name) for part in base.parts)
     first.write_bytes(first.read_bytes()[:-1] + b"?")
@@ -117,7 +117,7 @@ def test_what_is_damaged_or_gone_is_named(served: Served, tmp_path: Path) -> Non
         served.remote(served.dead).manifests()
 
 
-def test_nothing_beside_the_checkpoints_is_shown(served: Served) -> None:
+def test_only_checkpoint_files_are_served(served: Served) -> None:
     take(served.local, initial_manifest("words-1"), 3)
     (served.local.folder / "manifests" / "link").symlink_to(Path(served.launch.home, "key.pem"))
     for path, code in (("../key.pem", "INVALID_ARGUMENT"), ("manifests/link", "NOT_FOUND")):

@@ -1,4 +1,4 @@
-"""heron_container with real processes: start, death, silence, zygote, orphans, the killed state."""
+"""heron_container with real processes: start, death, silence, zygotes, orphans and the killed state."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def beats(world: LocalContainers) -> dict[str, int]:
     return {slot.name: int.from_bytes(slot.read_bytes()[:8], sys.byteorder) for slot in slots}
 
 
-async def test_everything_starts_and_a_dead_process_comes_back(world: LocalContainers) -> None:
+async def test_all_processes_start_and_dead_ones_restart(world: LocalContainers) -> None:
     world.start_container(1)
     first = await world.all_running(1)
     assert list(first) == [
@@ -50,7 +50,7 @@ async def test_everything_starts_and_a_dead_process_comes_back(world: LocalConta
         assert second[name].pid == first[name].pid
 
 
-async def test_exit_codes_and_last_lines_are_told(world: LocalContainers) -> None:
+async def test_restart_reports_exit_code_and_last_lines(world: LocalContainers) -> None:
     world.start_container(1)
     await world.all_running(1)
     world.order("container_1_word_1", "exit 3")
@@ -66,14 +66,14 @@ async def test_exit_codes_and_last_lines_are_told(world: LocalContainers) -> Non
     await wait_until_async(lambda: "about to fail" in world.log("container_1_word_1"))
 
 
-async def test_container_0_has_masters_and_a_metrics_manager(world: LocalContainers) -> None:
+async def test_container_0_runs_master_and_metrics_manager(world: LocalContainers) -> None:
     world.launch.settings["heron.scheduler"] = "none"
     world.launch.save(world.launch_file)
     world.start_container(0)
     assert list(await world.all_running(0)) == ["heron_container-0", "topology_master-0", "metrics_manager-0"]
 
 
-async def test_forked_instances_share_no_numbers_and_have_their_environment(world: LocalContainers) -> None:
+async def test_forked_instances_have_their_own_random_state_and_environment(world: LocalContainers) -> None:
     world.start_container(1)
     found = await world.all_running(1)
     drawn = [p.read_text() for p in Path(world.launch.home, "drawn").glob("container_1_word_*")]
@@ -85,14 +85,14 @@ async def test_forked_instances_share_no_numbers_and_have_their_environment(worl
     assert zygote is not None
     assert zygote.cmdline()[0].startswith("heron:words:zygote-1")
     assert zygote.num_threads() == 1
-    # 0, 1, 2, the lifeline, its heartbeat file, and nothing of the zygote's
+    # 0, 1, 2, the lifeline, its heartbeat file, and none of the zygote's
     opened = {os.readlink(f"/proc/{child.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{child.pid}/fd")}
     assert len(opened) == 4
     assert "/dev/null" in opened
     assert [path for path in opened if path.startswith(f"{world.launch.heartbeats(1)}/")]
 
 
-async def test_a_stopped_process_is_killed_after_its_lease(tmp_path: Path) -> None:
+async def test_stopped_process_is_killed_after_its_lease(tmp_path: Path) -> None:
     settings = {"heron.liveness.suspect.secs": 0.5, "heron.liveness.kill.secs": 2.0}
     with local_containers(tmp_path, **settings) as world:
         world.start_container(1)
@@ -107,7 +107,7 @@ async def test_a_stopped_process_is_killed_after_its_lease(tmp_path: Path) -> No
         assert second["stream_manager-1"].pid == first["stream_manager-1"].pid
 
 
-async def test_a_busy_process_keeps_its_place_longer(tmp_path: Path) -> None:
+async def test_busy_process_has_a_longer_lease(tmp_path: Path) -> None:
     limits = {"suspect": 0.5, "kill": 2.0, "kill.always": 5.0}
     with local_containers(
         tmp_path, **{f"heron.liveness.{name}.secs": value for name, value in limits.items()}
@@ -119,7 +119,7 @@ async def test_a_busy_process_keeps_its_place_longer(tmp_path: Path) -> None:
         assert second["container_1_word_1"].last_error.startswith("killed: no heartbeat for ")
 
 
-async def test_the_container_that_was_stopped_itself_accuses_nobody(tmp_path: Path) -> None:
+async def test_container_that_was_stopped_kills_no_process(tmp_path: Path) -> None:
     settings = {"heron.liveness.suspect.secs": 0.5, "heron.liveness.kill.secs": 2.0}
     with local_containers(tmp_path, **settings) as world:
         container = world.start_container(1)
@@ -127,18 +127,18 @@ async def test_the_container_that_was_stopped_itself_accuses_nobody(tmp_path: Pa
         pids = [p.pid for p in first.values()]
         for pid in [*pids[1:], container.pid]:
             os.kill(pid, signal.SIGSTOP)
-        await wait_until_async(lambda: world.location(1) is None)  # its session is over
+        await wait_until_async(lambda: world.location(1) is None)  # its session has expired
         await asyncio.sleep(3.0)  # the pause itself: longer than every lease
         before = beats(world)
         for pid in [container.pid, *pids[1:]]:
             os.kill(pid, signal.SIGCONT)
-        # The container has looked again, and each process has beaten at least twice: nothing is left to accuse it of.
+        # The container has checked again, and each process has sent at least two heartbeats: none may be killed now.
         await wait_until_async(lambda: world.location(1) is not None)
         await wait_until_async(lambda: all(beat >= before[slot] + 2 for slot, beat in beats(world).items()))
         assert [p.pid for p in (await world.all_running(1)).values()] == pids
 
 
-async def test_kill_9_of_the_container_leaves_no_orphan(world: LocalContainers) -> None:
+async def test_kill_9_of_the_container_leaves_no_orphans(world: LocalContainers) -> None:
     container = world.start_container(1)
     found = await world.all_running(1)
     world.order("container_1_word_1", "deaf")
@@ -149,7 +149,7 @@ async def test_kill_9_of_the_container_leaves_no_orphan(world: LocalContainers) 
     await wait_until_async(lambda: not world.ours(), 10)
 
 
-async def test_a_dead_zygote_comes_back_with_its_instances(world: LocalContainers) -> None:
+async def test_dead_zygote_restarts_with_its_instances(world: LocalContainers) -> None:
     world.start_container(1)
     first = await world.all_running(1)
     instances = {first[name].pid for name in ("container_1_word_1", "container_1_word_2")}
@@ -162,7 +162,7 @@ async def test_a_dead_zygote_comes_back_with_its_instances(world: LocalContainer
     assert psutil.Process(second["container_1_word_1"].pid).ppid() != zygote
 
 
-async def test_services_are_forked_and_come_back_with_their_zygote(world: LocalContainers) -> None:
+async def test_services_are_forked_and_restart_with_their_zygote(world: LocalContainers) -> None:
     world.start_container(1)
     first = await world.all_running(1)
     services = {first[name].pid for name in ("stream_manager-1", "metrics_manager-1")}
@@ -180,7 +180,7 @@ async def test_services_are_forked_and_come_back_with_their_zygote(world: LocalC
     assert second["container_1_word_1"].pid == first["container_1_word_1"].pid
 
 
-async def test_services_are_execed_when_they_cannot_be_forked(world: LocalContainers) -> None:
+async def test_services_are_executed_if_they_cannot_be_forked(world: LocalContainers) -> None:
     broken = world.rooms / "stream_manager" / "__main__.py"
     thread = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
     broken.write_text(thread + broken.read_text())
@@ -190,7 +190,7 @@ async def test_services_are_execed_when_they_cannot_be_forked(world: LocalContai
     assert psutil.Process(found["container_1_word_1"].pid).ppid() != container.pid
 
 
-async def test_the_zygote_of_instances_knows_no_grpc(world: LocalContainers) -> None:
+async def test_zygote_of_instances_does_not_load_grpc(world: LocalContainers) -> None:
     world.start_container(1)
     found = await world.all_running(1)
     zygote = psutil.Process(found["container_1_word_1"].pid).ppid()
@@ -199,7 +199,7 @@ async def test_the_zygote_of_instances_knows_no_grpc(world: LocalContainers) -> 
     assert "cygrpc" in Path(f"/proc/{services}/maps").read_text()
 
 
-async def test_instances_are_execed_when_the_topology_brings_another_version(world: LocalContainers) -> None:
+async def test_instances_are_executed_if_the_topology_brings_another_library_version(world: LocalContainers) -> None:
     folder = world.launch.package_dir / "requirements" / "numpy-0.0.1.dist-info"
     folder.mkdir(parents=True)
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 0.0.1\n")
@@ -212,7 +212,7 @@ async def test_instances_are_execed_when_the_topology_brings_another_version(wor
     assert not world.ours()
 
 
-async def test_without_a_zygote_instances_are_execed(world: LocalContainers) -> None:
+async def test_instances_are_executed_without_a_zygote(world: LocalContainers) -> None:
     broken = world.rooms / "heron_instance" / "shell" / "main.py"
     broken.write_text("import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
                       + broken.read_text())  # fmt: skip
@@ -222,7 +222,7 @@ async def test_without_a_zygote_instances_are_execed(world: LocalContainers) -> 
     assert "an import has started" in world.log("heron_container-1-zygote")
 
 
-async def test_killed_state_stops_everything_in_order(world: LocalContainers) -> None:
+async def test_killed_state_stops_all_processes_in_order(world: LocalContainers) -> None:
     container = world.start_container(1)
     await world.all_running(1)
     world.order("stream_manager-1", "deaf")
@@ -235,7 +235,7 @@ async def test_killed_state_stops_everything_in_order(world: LocalContainers) ->
     assert not world.launch.heartbeats(1).exists()
 
 
-async def test_another_submission_counts_as_killed_and_sigterm_is_a_clean_stop(world: LocalContainers) -> None:
+async def test_sigterm_stops_the_container_cleanly(world: LocalContainers) -> None:
     container = world.start_container(1)
     await world.all_running(1)
     container.terminate()
@@ -243,13 +243,13 @@ async def test_another_submission_counts_as_killed_and_sigterm_is_a_clean_stop(w
     assert not world.ours()
 
 
-async def test_a_second_container_of_the_same_number_refuses_to_start(world: LocalContainers) -> None:
+async def test_second_container_with_the_same_number_refuses_to_start(world: LocalContainers) -> None:
     world.start_container(1)
     await world.all_running(1)
     assert await asyncio.to_thread(world.start_container(1).wait, 20) == 121
 
 
-async def test_it_starts_by_the_saved_plan_while_the_store_is_away(world: LocalContainers) -> None:
+async def test_container_starts_from_the_saved_plan_without_the_store(world: LocalContainers) -> None:
     container = world.start_container(1)
     first = await world.all_running(1)
     kill_9(container.pid)
@@ -262,7 +262,7 @@ async def test_it_starts_by_the_saved_plan_while_the_store_is_away(world: LocalC
     await wait_until_async(lambda: titles <= world.titles())
 
 
-async def test_logs_are_served_to_those_who_hold_the_key_and_stay_inside(world: LocalContainers) -> None:
+async def test_logs_are_served_to_key_holders_within_the_log_folder(world: LocalContainers) -> None:
     world.launch.settings["heron.logging.maximum.size.mb"] = 1
     world.launch.save(world.launch_file)
     world.start_container(1)
@@ -272,7 +272,7 @@ async def test_logs_are_served_to_those_who_hold_the_key_and_stay_inside(world: 
     await wait_until_async(lambda: "line 19999" in world.log("container_1_word_1"))
     listed = await world.call(1, "ListFiles", ListFiles())
     sizes = {file.path: file.size_bytes for file in listed.files}
-    turned = sizes["container_1_word_1.log.1"]  # before what did not fit any more
+    turned = sizes["container_1_word_1.log.1"]  # the rotated file ends before the line that did not fit
     assert (1 << 20) - READ_BYTES < turned <= 1 << 20
     part = await world.call(1, "ReadFile", ReadFile("container_1_word_1.log.1", 0, 33))
     assert part.data.startswith(b"hello from container_1_word_1\n")

@@ -1,4 +1,4 @@
-"""heron_scheduler with real containers: start, restart, adoption, killed state, and containers bringing it back."""
+"""heron_scheduler with real containers: start, restart, adoption, the killed state, and its own restart."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCont
 
 
 async def all_up(world: LocalContainers, other_than: dict[int, int] | None = None) -> dict[int, int]:
-    """Pid of each container, when all serve and run."""
+    """Return the pid of each container once all are running."""
     found = {}
     for number in (0, 1, 2):
         old = (other_than or {}).get(number)
@@ -49,11 +49,11 @@ async def test_submit_run_and_kill(world: LocalContainers) -> None:
     assert world.scheduler() is None
 
 
-async def test_a_dead_container_is_started_again_and_the_others_are_not_touched(world: LocalContainers) -> None:
+async def test_dead_container_restarts_and_others_are_untouched(world: LocalContainers) -> None:
     local.start(world.launch, world.launch_file)
     first = await all_up(world)
     children = {p.pid for p in (await world.processes(1)).values()}
-    # Wedged children do not see their lifeline: the scheduler must end the whole group before it starts anew.
+    # Hung children do not see their lifeline: the scheduler must end the whole group before it starts a new one.
     os.kill((await world.processes(1))["stream_manager-1"].pid, signal.SIGSTOP)
     kill_9(first[1])
     second = await all_up(world, {1: first[1]})
@@ -64,7 +64,7 @@ async def test_a_dead_container_is_started_again_and_the_others_are_not_touched(
     assert status.containers[1].last_error == "killed by SIGKILL"
 
 
-async def test_restart_touches_exactly_that_container(world: LocalContainers) -> None:
+async def test_restart_restarts_exactly_one_container(world: LocalContainers) -> None:
     local.start(world.launch, world.launch_file)
     first = await all_up(world)
     reply = await asyncio.to_thread(local.LocalScheduler().restart, world.launch, 2, 30.0)
@@ -79,11 +79,11 @@ async def test_restart_touches_exactly_that_container(world: LocalContainers) ->
     assert refused.value.code() is grpc.StatusCode.NOT_FOUND
 
 
-async def test_a_scheduler_that_dies_comes_back_and_adopts(world: LocalContainers) -> None:
+async def test_dead_scheduler_restarts_and_adopts_containers(world: LocalContainers) -> None:
     pid = local.start(world.launch, world.launch_file)
     pids = await all_up(world)
     kill_9(pid)
-    # Meanwhile a container dies, too: the next scheduler must notice.
+    # A container also dies in the meantime: the next scheduler must notice.
     kill_9(pids[2])
     await wait_until_async(lambda: (place := world.scheduler()) is not None and place.pid != pid)
     again = await all_up(world, {2: pids[2]})
@@ -94,7 +94,7 @@ async def test_a_scheduler_that_dies_comes_back_and_adopts(world: LocalContainer
         return {c.container: c.pid for c in status.containers} == again
 
     await wait_until_async(adopted)
-    # An adopted container is watched as a child of one's own is.
+    # An adopted container is watched like a child process.
     kill_9(again[1])
     await all_up(world, {1: again[1]})
     world.kill_topology()
@@ -102,7 +102,7 @@ async def test_a_scheduler_that_dies_comes_back_and_adopts(world: LocalContainer
     assert not Path(world.runtime).exists()
 
 
-async def test_scheduler_and_container_0_that_die_together_come_back(world: LocalContainers) -> None:
+async def test_scheduler_and_container_0_that_die_together_restart(world: LocalContainers) -> None:
     pid = local.start(world.launch, world.launch_file)
     pids = await all_up(world)
     kill_9(pid)
@@ -112,7 +112,7 @@ async def test_scheduler_and_container_0_that_die_together_come_back(world: Loca
     assert {n: again[n] == pids[n] for n in pids} == {0: False, 1: True, 2: True}
 
 
-async def test_a_restart_brings_back_what_has_died_with_its_machine(world: LocalContainers) -> None:
+async def test_restart_recovers_all_containers_and_the_scheduler(world: LocalContainers) -> None:
     pid = local.start(world.launch, world.launch_file)
     pids = await all_up(world)
     for number in (pid, *pids.values()):
@@ -122,7 +122,7 @@ async def test_a_restart_brings_back_what_has_died_with_its_machine(world: Local
     await all_up(world, pids)
 
 
-async def test_a_second_scheduler_leaves(world: LocalContainers) -> None:
+async def test_second_scheduler_exits(world: LocalContainers) -> None:
     local.start(world.launch, world.launch_file)
     await all_up(world)
     second = world.start("heron_scheduler")
@@ -130,7 +130,7 @@ async def test_a_second_scheduler_leaves(world: LocalContainers) -> None:
     assert "already has a scheduler" in world.log("heron_scheduler")
 
 
-async def test_killed_while_the_scheduler_is_dead_leaves_nothing(world: LocalContainers) -> None:
+async def test_topology_killed_while_the_scheduler_is_dead_leaves_nothing(world: LocalContainers) -> None:
     pid = local.start(world.launch, world.launch_file)
     await all_up(world)
     kill_9(pid)
@@ -138,7 +138,7 @@ async def test_killed_while_the_scheduler_is_dead_leaves_nothing(world: LocalCon
     await wait_until_async(lambda: not world.ours() and not Path(world.runtime).exists())
 
 
-async def test_sigterm_to_the_scheduler_leaves_the_containers_alone(world: LocalContainers) -> None:
+async def test_sigterm_to_the_scheduler_leaves_the_containers_running(world: LocalContainers) -> None:
     pid = local.start(world.launch, world.launch_file)
     pids = await all_up(world)
     os.kill(pid, signal.SIGTERM)

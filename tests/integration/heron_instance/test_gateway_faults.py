@@ -1,4 +1,4 @@
-"""The gateway against a stream manager that says what cannot be read: a real socket with raw frames."""
+"""The gateway against a stream manager that sends malformed frames, over a real socket."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HELLO = StreamManagerHello(PROTOCOL_VERSION, "t-1", 1, 7)
 
 
 class GarblingStreamManager:
-    """Greets every connection; on the first one it says what cannot be read on one of its streams, or nothing."""
+    """Stream manager that greets every connection and garbles one stream of the first, or stays silent."""
 
     def __init__(self, path: str, garbled: Tag | None) -> None:
         self._path = path
@@ -82,7 +82,7 @@ class GarblingStreamManager:
 
 
 @pytest.mark.parametrize("garbled", [Tag.CONTROL, Tag.DATA, None])
-def test_what_cannot_be_read_or_never_comes_costs_the_link_and_not_the_process(
+def test_malformed_or_missing_hello_ends_the_link_but_not_the_process(
     tmp_path: Path, garbled: Tag | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if garbled is None:
@@ -98,7 +98,7 @@ def test_what_cannot_be_read_or_never_comes_costs_the_link_and_not_the_process(
 
         def linked_again() -> bool:
             found.extend(inbox.take(0.1))
-            assert thread.is_alive()  # its end would be that of the instance
+            assert thread.is_alive()  # the instance would end with it
             hellos = sum(isinstance(item, StreamManagerLinked) for item in found)
             return hellos >= (1 if garbled is None else 2) and any(isinstance(item, Packet) for item in found)
 

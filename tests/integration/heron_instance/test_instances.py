@@ -1,4 +1,4 @@
-"""Real instances behind a real stream manager: exact results, deaths while data flows, clean ends."""
+"""Real instances with a real stream manager: exact results, deaths while data flows, clean stops."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_every_tuple_arrives_exactly_once_and_is_acked_once(home: Path) -> None:
         cluster.close()
 
 
-def test_a_user_exception_reaches_the_spout_with_its_reason(home: Path) -> None:
+def test_user_exception_reaches_the_spout_with_its_reason(home: Path) -> None:
     cluster = make(home, 2_000, **{"user.fail_at": 77})
     try:
         cluster.start()
@@ -140,7 +140,7 @@ def test_a_user_exception_reaches_the_spout_with_its_reason(home: Path) -> None:
         cluster.close()
 
 
-def test_nothing_is_lost_when_bolt_and_stream_manager_are_killed_while_data_flows(home: Path) -> None:
+def test_no_tuple_is_lost_when_bolt_and_stream_manager_are_killed(home: Path) -> None:
     cluster = make(home, 30_000, **{"topology.max.spout.pending": 500})
     try:
         cluster.start()
@@ -160,7 +160,7 @@ def test_nothing_is_lost_when_bolt_and_stream_manager_are_killed_while_data_flow
         cluster.close()
 
 
-def test_an_instance_that_is_told_to_stop_in_slow_user_code_hands_its_input_back(home: Path) -> None:
+def test_stopped_instance_returns_the_input_of_slow_user_code(home: Path) -> None:
     cluster = make(home, 2_000, **{"user.slow": 0.005, "topology.message.timeout.secs": 600})
     try:
         cluster.start()
@@ -173,7 +173,7 @@ def test_an_instance_that_is_told_to_stop_in_slow_user_code_hands_its_input_back
         cluster.close()
 
 
-def test_a_wrong_class_is_named_in_the_log_and_the_exit_code(home: Path) -> None:
+def test_wrong_class_is_named_in_the_log_and_sets_the_exit_code(home: Path) -> None:
     cluster = make(home)
     try:
         (home / "package" / "user_code.py").write_text("import no_such_module\n")

@@ -1,4 +1,4 @@
-"""A files store with a played topology, and a tracker process that follows it."""
+"""Fixtures of a files store with a stub topology, and of a tracker process that follows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small topology at a gentle pace, with failures: what the tracker shows of it is compared with what it counted."""
+"""Small paced topology with failures, whose counts the tracker must show."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ EVERY_SECONDS = 0.01
 
 
 class NumberSpout(Spout):
-    """``user.numbers`` numbers, one each 10 ms."""
+    """Spout that emits ``user.numbers`` numbers, one every 10 ms."""
 
     outputs = ["number"]
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """From nought."""
+        """Start from zero."""
         self.limit = config["user.numbers"]
         self.number = 0
         self.next_at = time.monotonic()
 
     def next_tuple(self) -> None:
-        """The next number, if it is time."""
+        """Emit the next number when it is due."""
         if self.number < self.limit and time.monotonic() >= self.next_at:
             self.emit((self.number,), tup_id=self.number)
             self.number += 1
@@ -30,10 +30,10 @@ class NumberSpout(Spout):
 
 
 class SieveBolt(Bolt):
-    """Fails every tenth number, raises nothing, acks the others."""
+    """Bolt that fails every tenth number and acks the others."""
 
     def process(self, tup: Any) -> None:
-        """By hand."""
+        """Ack or fail explicitly."""
         if tup.values[0] % 10 == 7:
             self.fail(tup)
         else:
@@ -41,7 +41,7 @@ class SieveBolt(Bolt):
 
 
 class PacedWords(Topology):
-    """One spout, two bolts."""
+    """Topology of one spout and two bolts."""
 
     config = {"topology.reliability.mode": "ATLEAST_ONCE", "user.numbers": 300, "user.password": "s3cr3t"}
     numbers = NumberSpout.spec()

@@ -1,4 +1,4 @@
-"""The history of killed topologies over REST: from files alone, bounded, and named where it fails."""
+"""History of killed topologies over REST: read from files alone, bounded, with errors that name the file."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def rows(minutes: int) -> list[MetricRow]:
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrackerProcess]:
-    """A tracker beside the history of two submissions; nothing runs."""
+    """Yield a tracker with the history of two submissions; no topology is running."""
     home = tmp_path_factory.mktemp("home")
     for number, at in ((1, 100.0), (2, 200.0)):
         folder = home / "history" / "local/me/default/words" / f"words-{number}"
@@ -62,7 +62,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrackerProcess]:
         yield process
 
 
-def test_the_list_has_the_newest_first_and_says_that_it_does_not_run(kept: TrackerProcess) -> None:
+def test_list_has_the_newest_first_and_marks_them_as_not_running(kept: TrackerProcess) -> None:
     listed = kept.result("/topologies/history")
     assert [row["id"] for row in listed] == ["words-2", "words-1"]
     assert listed[0]["components"] == {"word": 3}
@@ -89,7 +89,7 @@ def test_sums_and_percentiles_of_a_killed_topology(kept: TrackerProcess) -> None
     ]
 
 
-def test_events_are_none_where_none_were_kept(kept: TrackerProcess) -> None:
+def test_events_are_empty_if_none_were_recorded(kept: TrackerProcess) -> None:
     assert kept.result("/topologies/history/events", **WORDS) == []
 
 
@@ -130,12 +130,12 @@ def test_events_by_kind_time_and_page(kept: TrackerProcess, tmp_path: Path) -> N
         ({"starttime": 20, "endtime": 10}, 422, "is before starttime"),
     ],
 )
-def test_what_makes_no_sense_is_said(kept: TrackerProcess, more: dict[str, object], status: int, says: str) -> None:
+def test_invalid_request_is_rejected(kept: TrackerProcess, more: dict[str, object], status: int, says: str) -> None:
     code, body = kept.get("/topologies/history/metrics", **{**WORDS, **more})
     assert (code, says in body["message"]) == (status, True), body
 
 
-def test_a_damaged_file_is_named(kept: TrackerProcess, tmp_path: Path) -> None:
+def test_damaged_history_file_is_named(kept: TrackerProcess, tmp_path: Path) -> None:
     folder = tmp_path / "history/local/me/default/words/words-1"
     write_raw(folder, 1, rows(1))
     next(folder.rglob("*.parquet")).write_bytes(b"PAR1 and nothing more")

@@ -1,4 +1,4 @@
-"""A topology submitted by the command line, seen through the tracker: every number against what really flowed."""
+"""A topology submitted by the command line: every number in the tracker equals the true one."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrackerProcess]:
 
 
 def total(rest: TrackerProcess, component: str, name: str) -> float:
-    """Over all streams and instances, since the start; 0 while the master does not know of it."""
+    """Return the total over all streams and instances since the start; 0 while the master does not report it."""
     status, body = rest.get("/topologies/metrics", **PLACE, component=component, metricname=name)
     if status != 200:
         return 0
     return sum(v for by_instance in body["result"]["metrics"].values() for v in by_instance.values())
 
 
-def test_totals_are_the_truth(rest: TrackerProcess) -> None:
+def test_totals_are_exact(rest: TrackerProcess) -> None:
     def settled() -> bool:
         return total(rest, "numbers", "__ack-count") + total(rest, "numbers", "__fail-count") >= NUMBERS
 
@@ -70,7 +70,7 @@ def test_totals_are_the_truth(rest: TrackerProcess) -> None:
     assert row["flow"]["complete_latency"]["count"] == NUMBERS - FAILED
 
 
-def test_the_overview_and_its_processes(rest: TrackerProcess) -> None:
+def test_overview_lists_the_topology_and_its_processes(rest: TrackerProcess) -> None:
     shown: dict[str, Any] = wait_until(lambda: _running(rest))
     processes = {p["name"]: p for c in shown["container_list"] for p in c["processes"]}
     assert {"heron_scheduler", "topology_master-0", "stream_manager-1", "container_1_numbers_1"} <= set(processes)

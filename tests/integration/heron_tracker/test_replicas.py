@@ -1,8 +1,8 @@
-"""Two trackers behind a load balancer: whichever is asked, the answer is the same, and pages go on at the other one.
+"""Two trackers behind a load balancer give the same answers, and a page continues on the other one.
 
-Every path of the OpenAPI description is asked. The topology masters' clocks stand still, so that no rate can differ
-because the second question came a moment later. What a replica says of itself alone is left out: how long a request
-took, when it last read the store, its own metrics.
+The test requests every path of the OpenAPI description. The clocks of the topology masters stand still, so that rates
+do not differ between two requests. Data about the replica itself is left out: the time of a request, the last read of
+the store, its own metrics.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INSTANCE = "container_1_sentences_1"
 
 
 def arguments(path: str, now: int) -> dict[str, Any]:
-    """A value for every parameter that the path needs or knows."""
+    """Return a value for every parameter of the path."""
     known = {
         "cluster": "local", "environ": "default", "topology": "WordCount", "role": "ada", "component": "count",
         "container": 1, "path": f"{INSTANCE}.log", "offset": 0, "length": 500, "starttime": now - 900, "endtime": now,
@@ -46,7 +46,7 @@ def arguments(path: str, now: int) -> dict[str, Any]:
 
 
 def without_itself(answer: Any) -> Any:
-    """The answer without what a replica says of itself."""
+    """Return the answer without what a replica reports about itself."""
     if isinstance(answer, dict):
         return {k: without_itself(v) for k, v in answer.items() if k not in ("executiontime", "read_at")}
     return [without_itself(v) for v in answer] if isinstance(answer, list) else answer
@@ -75,7 +75,7 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tracker
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_the_answer_is_the_same(path: str, replicas: tuple[TrackerProcess, TrackerProcess]) -> None:
+def test_replicas_give_the_same_answer(path: str, replicas: tuple[TrackerProcess, TrackerProcess]) -> None:
     given = arguments(path, int(time.time()) - 60)
     asked = f"{path}?{urlencode(given, doseq=True)}" if given else path
     (one, one_headers, one_body), (other, other_headers, other_body) = (r.raw(asked) for r in replicas)
@@ -89,21 +89,21 @@ def test_the_answer_is_the_same(path: str, replicas: tuple[TrackerProcess, Track
         assert one_body == other_body
 
 
-def test_most_paths_really_answer(replicas: tuple[TrackerProcess, TrackerProcess]) -> None:
-    """Two trackers that refuse everything agree, too."""
+def test_most_paths_return_data(replicas: tuple[TrackerProcess, TrackerProcess]) -> None:
+    """Two trackers that refuse every request would also agree."""
     now = int(time.time()) - 60
     refused = {
         path
         for path in PATHS
         if replicas[0].raw(f"{path}?{urlencode(arguments(path, now), doseq=True)}")[0] not in (200, 206)
     }
-    # A played container has no processes to look into, and there is neither a merged view nor a history.
+    # A stub container has no processes to inspect, and there is neither a merged view nor a history.
     history = {"/topologies/history/events", "/topologies/history/metrics"}
     views = {"/views/{name}", "/views/{name}/keys", "/views/{name}/series", "/views/{name}/top"}
     assert refused == {"/topologies/jstack", "/topologies/stacks", *views, *history}
 
 
-def test_a_page_begun_at_one_goes_on_at_the_other(replicas: tuple[TrackerProcess, TrackerProcess]) -> None:
+def test_pagination_continues_on_the_other_replica(replicas: tuple[TrackerProcess, TrackerProcess]) -> None:
     found, cursor, turn = [], None, 0
     while True:
         more = {"cursor": cursor} if cursor else {}
@@ -115,7 +115,7 @@ def test_a_page_begun_at_one_goes_on_at_the_other(replicas: tuple[TrackerProcess
     assert found == ["Clicks", "Invoices", "WordCount"]
 
 
-def test_a_plan_kept_from_one_is_known_to_the_other(replicas: tuple[TrackerProcess, TrackerProcess]) -> None:
+def test_etag_of_one_replica_is_valid_on_the_other(replicas: tuple[TrackerProcess, TrackerProcess]) -> None:
     place = {"cluster": "local", "environ": "default", "topology": "WordCount"}
     path = f"/topologies/logicalplan?{urlencode(place)}"
     tag = replicas[0].raw(path)[1]["etag"]

@@ -1,4 +1,4 @@
-"""Every path against a real tracker process: shapes of Heron, errors, deadlines, staleness, abuse."""
+"""Every path of a real tracker process: Heron's response shapes, errors, deadlines, staleness, abuse."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.core
 COUNT = "__execute-count/split/default"
 
 
-def test_lists(rest: TrackerProcess) -> None:
+def test_lists_of_clusters_and_topologies(rest: TrackerProcess) -> None:
     assert rest.result("/clusters") == ["local"]
     assert rest.result("/topologies") == {"local": {"ada": {"default": ["WordCount"]}}}
     assert rest.result("/topologies", role="bob") == {"local": {}}
@@ -63,7 +63,7 @@ def test_plans_and_records(rest: TrackerProcess, played: StubTopology) -> None:
     assert "batch 399" in rest.result(instance["logfile"] + "&offset=-100&length=100")["data"]
 
 
-def test_the_envelope_and_its_absence(rest: TrackerProcess) -> None:
+def test_responses_with_and_without_envelope(rest: TrackerProcess) -> None:
     status, body = rest.get("/clusters")
     assert status == 200
     assert set(body) == {"status", "message", "version", "tracker_version", "executiontime", "result"}
@@ -80,7 +80,7 @@ def test_the_envelope_and_its_absence(rest: TrackerProcess) -> None:
     assert rest.raw("/topologies", method="POST")[0] == 405
 
 
-def test_etags(rest: TrackerProcess) -> None:
+def test_etag_of_an_unchanged_resource_gives_304(rest: TrackerProcess) -> None:
     path = f"/topologies/logicalplan?{urlencode(PLACE)}"
     _, headers, _ = rest.raw(path)
     status, again, body = rest.raw(path, {"If-None-Match": headers["etag"]})
@@ -88,7 +88,7 @@ def test_etags(rest: TrackerProcess) -> None:
     assert rest.raw(path, {"If-None-Match": '"other"'})[0] == 200
 
 
-def test_secrets_are_shown_nowhere(rest: TrackerProcess, played: StubTopology) -> None:
+def test_responses_contain_no_secrets(rest: TrackerProcess, played: StubTopology) -> None:
     for path in ("info", "config", "physicalplan", "logicalplan"):
         _, _, body = rest.raw(f"/topologies/{path}?{urlencode(PLACE)}")
         assert b"s3cr3t" not in body
@@ -148,7 +148,7 @@ def test_time_lines_and_queries_agree(rest: TrackerProcess) -> None:
     assert rest.get("/topologies/metrics/query", **PLACE, query="SUM(1,TS(count,*,x))", **backwards)[0] == 422
 
 
-def test_a_query_that_is_too_much_is_refused_and_holds_nobody(rest: TrackerProcess) -> None:
+def test_expensive_query_is_refused_without_delaying_others(rest: TrackerProcess) -> None:
     now = int(time.time())
     span = {"starttime": now - 86_400, "endtime": now}
     costly = f"SUM({','.join(['TS(*,*,*)'] * 190)})"
@@ -194,7 +194,7 @@ def test_logs(rest: TrackerProcess, played: StubTopology) -> None:
     assert rest.get("/topologies/container/filestats", **PLACE, container=77, path=".")[0] == 404
     assert rest.result("/topologies/pid", **PLACE, instance="container_1_split_5")["stdout"] == f"{4043 + 2}\n"
     assert rest.get("/topologies/pid", **PLACE, instance="container_9_split_5")[0] == 404
-    assert rest.get("/topologies/jstack", **PLACE, instance="container_1_split_5")[0] == 404  # nobody plays it
+    assert rest.get("/topologies/jstack", **PLACE, instance="container_1_split_5")[0] == 404  # unknown to the stub
 
 
 ESCAPES = (
@@ -240,7 +240,7 @@ def test_no_path_leaves_the_log_folder(rest: TrackerProcess, played: StubTopolog
         ({"Origin": "http://localhost.evil.example"}, 403),
     ],
 )  # fmt: skip
-def test_pages_of_others_are_refused(rest: TrackerProcess, headers: dict[str, str], status: int) -> None:
+def test_foreign_origins_and_host_names_are_refused(rest: TrackerProcess, headers: dict[str, str], status: int) -> None:
     for path in ("/topologies", "/", "/events", "/metrics"):
         if path == "/events" and status == 200:
             continue
@@ -249,7 +249,7 @@ def test_pages_of_others_are_refused(rest: TrackerProcess, headers: dict[str, st
         assert not [name for name in sent if name.startswith("access-control-")]
 
 
-def test_security_headers_are_everywhere(rest: TrackerProcess) -> None:
+def test_every_response_has_security_headers(rest: TrackerProcess) -> None:
     for path in ("/", "/docs", "/static/main.js", "/topologies", "/nowhere", "/topologies/info"):
         _, headers, _ = rest.raw(path)
         assert "default-src 'none'" in headers["content-security-policy"]
@@ -259,7 +259,7 @@ def test_security_headers_are_everywhere(rest: TrackerProcess) -> None:
     assert rest.raw("/topologies?callback=steal")[1]["content-type"] == "application/json"
 
 
-def test_hostile_names_come_back_as_data(rest: TrackerProcess, folder: Path) -> None:
+def test_hostile_names_are_returned_as_data(rest: TrackerProcess, folder: Path) -> None:
     for name in ("<script>alert(1)</script>", "a\r\nSet-Cookie: x=1", "';DROP TABLE", "%00", "\u202e", "x" * 256):
         status, headers, body = rest.raw(f"/topologies/info?{urlencode({**PLACE, 'topology': name})}")
         assert status == 404
@@ -271,7 +271,7 @@ def test_hostile_names_come_back_as_data(rest: TrackerProcess, folder: Path) -> 
         assert not line.startswith("Set-Cookie")
 
 
-def test_about_itself(rest: TrackerProcess) -> None:
+def test_health_metrics_and_schema_of_the_tracker(rest: TrackerProcess) -> None:
     assert rest.raw("/healthz")[2] == rest.raw("/health")[2] == b"ok"
     rest.result("/topologies")
     assert json.loads(rest.raw("/readyz")[2])["clusters"]["local"]["topologies"] >= 1
@@ -288,7 +288,7 @@ def test_about_itself(rest: TrackerProcess) -> None:
     assert rest.raw("/docs")[1]["content-type"].startswith("text/html")
 
 
-def test_changes_are_told(rest: TrackerProcess, store: StateStore, folder: Path) -> None:
+def test_events_report_added_and_removed_topologies(rest: TrackerProcess, store: StateStore, folder: Path) -> None:
     lines: list[bytes] = []
     opened = threading.Event()
 
@@ -322,7 +322,7 @@ def test_changes_are_told(rest: TrackerProcess, store: StateStore, folder: Path)
     assert (changes[0], changes[-1]) == ("added", "removed")
 
 
-def test_with_a_token_only_whoever_shows_it_is_answered(store: StateStore, folder: Path) -> None:
+def test_tracker_with_a_token_answers_only_authenticated_requests(store: StateStore, folder: Path) -> None:
     secret, file = "0123456789abcdef", folder / "token"
     file.write_text(secret + "\n")
     file.chmod(0o400)
@@ -341,7 +341,7 @@ def test_with_a_token_only_whoever_shows_it_is_answered(store: StateStore, folde
             assert rest.raw("/topologies", {"Authorization": right})[0] == 200
         assert rest.raw("/topologies", {"Authorization": "Basic \xff"})[0] == 401
         statuses = {rest.raw("/topologies", {"Authorization": "Bearer x"})[0] for _ in range(60)}
-        assert statuses == {401, 429}  # whoever tries many
+        assert statuses == {401, 429}  # repeated failures are throttled
         assert rest.raw("/topologies", {"Authorization": f"Bearer {secret}"})[0] == 200
         new = folder / "new"
         new.write_text(f"sha256:{hashlib.sha256(b'another token of mine').hexdigest()}\n")
@@ -352,7 +352,7 @@ def test_with_a_token_only_whoever_shows_it_is_answered(store: StateStore, folde
         assert rest.raw("/healthz")[0] == 200
 
 
-def test_a_dead_or_silent_master_holds_up_nobody(tmp_path: Path) -> None:
+def test_dead_or_silent_master_delays_no_request_beyond_its_deadline(tmp_path: Path) -> None:
     with _opened(tmp_path) as store:
         played = StubTopology(store, tmp_path)
         played.report(minutes=2)
@@ -387,17 +387,17 @@ def test_without_the_store_the_last_state_is_served_as_stale(tmp_path: Path) -> 
         with tracker("--cluster", f"local=files://{tmp_path}/state", log=tmp_path / "log") as rest:
             wait_until(lambda: rest.raw("/readyz")[0] == 200)
             (tmp_path / "state").rename(tmp_path / "gone")
-            (tmp_path / "state").write_text("a file where a folder should be")  # else a retry makes an empty store
+            (tmp_path / "state").write_text("a file where a folder should be")  # else a retry creates an empty store
             wait_until(lambda: json.loads(rest.raw("/readyz")[2])["clusters"]["local"]["stale"])
             status, headers, body = rest.raw(f"/topologies/info?{urlencode(PLACE)}")
             assert (status, headers["x-heronry-stale"]) == (200, "local")
             assert "last known state" in json.loads(body)["message"]
             assert rest.result("/api/v1/topologies")["topologies"][0]["stale"] is True
-            assert rest.get("/topologies/metrics", **PLACE, component="count")[0] == 200  # the master lives
+            assert rest.get("/topologies/metrics", **PLACE, component="count")[0] == 200  # the master is alive
         played.close()
 
 
-def test_a_cluster_that_was_never_there_is_unavailable(tmp_path: Path) -> None:
+def test_cluster_without_a_store_is_unavailable(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file where a folder should be")
     with tracker("--cluster", f"mars=files://{tmp_path}/state", log=tmp_path / "log") as rest:
         assert rest.raw("/readyz")[0] == 503

@@ -1,4 +1,4 @@
-"""schemathesis against the OpenAPI description of a real tracker: nothing makes a 500 or an undocumented answer."""
+"""schemathesis against the OpenAPI description of a real tracker: no answer is a 500 or undocumented."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tests.integration.heron_tracker.conftest import PLACE
 from tests.support.tracker_process import TrackerProcess
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # those of the libraries that schemathesis loads
+    warnings.simplefilter("ignore")  # warnings of the libraries that schemathesis loads
     import schemathesis
     from schemathesis.specs.openapi.checks import positive_data_acceptance  # a schema cannot say "not before starttime"
 
-# Its own use of other libraries warns of this and that; what is judged here is the tracker.
+# Warnings of schemathesis about other libraries are ignored: the test is about the tracker.
 pytestmark = [pytest.mark.core, pytest.mark.filterwarnings("default")]
 bounded = settings(
     max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=False
 )
 
 
-# A stream has no end: /events has tests of its own.
+# A stream does not end: /events has its own tests.
 SCHEMA = schemathesis.openapi.from_dict(make_app(Tracker({})).openapi())
 OPERATIONS = [found.ok() for found in SCHEMA.exclude(path="/events").get_all_operations()]
 
@@ -41,8 +41,8 @@ def test_any_request_gets_a_documented_answer(operation: Any, rest: TrackerProce
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.path)
-def test_any_request_about_a_topology_that_is_there(operation: Any, rest: TrackerProcess) -> None:
-    """The place is right, so that the other arguments reach what is behind."""
+def test_any_request_for_an_existing_topology_gets_a_documented_answer(operation: Any, rest: TrackerProcess) -> None:
+    """With an existing topology, the other arguments reach the handlers."""
     known: dict[str, Any] = {**PLACE, "component": "count", "container": 1}
 
     @given(operation.as_strategy())

@@ -1,4 +1,4 @@
-"""The tracker about a topology that keeps state: REST answers, with its processes played."""
+"""REST answers of the tracker about a topology that keeps state; its processes are stubs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def store_phase(store: StateStore, generation: Generation) -> None:
     store.commit([Set(paths.physical_plan("Exact"), message_codecs.PHYSICAL_PLAN.encode(plan))])
 
 
-def test_generation_and_checkpoints_are_told(rest: TrackerProcess, kept: StubTopology, store: StateStore) -> None:
+def test_responses_have_generation_and_checkpoints(rest: TrackerProcess, kept: StubTopology, store: StateStore) -> None:
     kept.tasks_state = CheckpointStatus(3, GenerationPhase.RUNNING, "x", 11, last=LAST, restores=1)
     store_phase(store, Generation(3, GenerationPhase.RUNNING, 11))
 
@@ -71,7 +71,7 @@ def test_generation_and_checkpoints_are_told(rest: TrackerProcess, kept: StubTop
 @pytest.mark.parametrize(
     ("phase", "word", "heron"), [("restoring", "restoring", "Restoring"), ("failed", "failing", "Failed")]
 )
-def test_it_does_not_look_running(
+def test_restoring_or_failed_topology_is_not_shown_as_running(
     rest: TrackerProcess, kept: StubTopology, store: StateStore, phase: str, word: str, heron: str
 ) -> None:
     kept.tasks_state = CheckpointStatus(4, GenerationPhase(phase), "task 2: it raised", 12, (task_participant(2),))

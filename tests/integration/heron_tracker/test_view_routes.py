@@ -1,4 +1,4 @@
-"""Merged views over REST: both layers, one key, what is not there, what makes no sense."""
+"""Merged views over REST: both layers, single keys, missing views and invalid requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytest.importorskip("pyarrow", reason="needs pyarrow: pip install heronry[archiv
 
 @pytest.fixture(scope="module")
 def views(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrackerProcess]:
-    """A tracker in a home with one view: batch up to 10 ms, online behind."""
+    """Yield a tracker in a home with one view: batch up to 10 ms, online from there."""
     home = tmp_path_factory.mktemp("home")
     view = home / "data"
     describe_view(view, Description("clicks", "p", "s", 10, "count"))
@@ -51,11 +51,11 @@ def views(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrackerProcess]:
             yield process
 
 
-def test_views_are_listed_with_t(views: TrackerProcess) -> None:
+def test_list_of_views_has_the_batch_boundary(views: TrackerProcess) -> None:
     assert views.result("/views") == {"clicks": {"to": 10}}
 
 
-def test_streaming_runs_are_listed_while_they_live(views: TrackerProcess) -> None:
+def test_streaming_runs_are_listed_while_they_run(views: TrackerProcess) -> None:
     folder = Path(os.environ["HERONRY_HOME"]) / "pipeline" / "runs"
     about = {"file": "/p.py", "master": "local[2]", "checkpoint": "/c", "output": "/o", "every_seconds": 1.0}
     with claimed("words", folder, **about) as claim:
@@ -65,7 +65,7 @@ def test_streaming_runs_are_listed_while_they_live(views: TrackerProcess) -> Non
     assert views.result("/pipeline/runs") == []
 
 
-def test_the_answer_merges_both_layers(views: TrackerProcess) -> None:
+def test_view_merges_both_layers(views: TrackerProcess) -> None:
     found = views.result("/views/clicks")
     assert {json.dumps(each["key"]): each["value"] for each in found["totals"]} == {
         '"a"': 8, "1": 6, '["x", 2]': 7, '"1"': 4,
@@ -80,23 +80,23 @@ def test_the_answer_merges_both_layers(views: TrackerProcess) -> None:
     ("key", "totals"),
     [("a", [8]), ('"a"', [8]), ("1", [6, 4]), ('"1"', [4]), ('["x", 2]', [7]), ("nobody", []), ("null", [])],
 )
-def test_a_key_is_json_or_a_text(views: TrackerProcess, key: str, totals: list[int]) -> None:
+def test_key_is_json_or_plain_text(views: TrackerProcess, key: str, totals: list[int]) -> None:
     assert [each["value"] for each in views.result("/views/clicks", key=key)["totals"]] == totals
 
 
-def test_a_range_of_buckets(views: TrackerProcess) -> None:
+def test_range_of_buckets(views: TrackerProcess) -> None:
     assert [b["owner"] for b in views.result("/views/clicks", key="a", **{"from": 10})["buckets"]] == ["online"]
     assert [b["owner"] for b in views.result("/views/clicks", key="a", to=10)["buckets"]] == ["batch"]
 
 
-def test_what_is_not_there_and_what_makes_no_sense(views: TrackerProcess) -> None:
+def test_missing_view_is_404_and_invalid_parameters_are_422(views: TrackerProcess) -> None:
     for path in ("/views/nothing", "/views/gone", "/views/..%2fclicks"):
         assert views.get(path)[0] == 404, path
     for parameters in ({"key": '{"a": 1}'}, {"from": 5, "to": 1}, {"from": "x"}, {"limit": 0}):
         assert views.get("/views/clicks", **parameters)[0] == 422, parameters
 
 
-def test_pages_of_keys_follow_one_another(views: TrackerProcess) -> None:
+def test_pages_of_keys_cover_all_keys_once(views: TrackerProcess) -> None:
     found, cursor = [], None
     while True:
         answer = views.result("/views/clicks/keys", limit=1, **({"cursor": cursor} if cursor else {}))
@@ -112,7 +112,7 @@ def test_pages_of_keys_follow_one_another(views: TrackerProcess) -> None:
     assert [(each["key"], each["value"]) for each in texts["totals"]] == [("1", 4), ("a", 3)]
 
 
-def test_the_top_of_a_view(views: TrackerProcess) -> None:
+def test_top_keys_of_a_view(views: TrackerProcess) -> None:
     def keys(**asked: Any) -> list[Any]:
         return [each["key"] for each in views.result("/views/clicks/top", **asked)["totals"]]
 
@@ -122,7 +122,7 @@ def test_the_top_of_a_view(views: TrackerProcess) -> None:
     assert keys(first="a") == ["a"]
 
 
-def test_a_key_over_time(views: TrackerProcess) -> None:
+def test_series_of_a_key(views: TrackerProcess) -> None:
     answer = views.result("/views/clicks/series", key="a", limit=1)
     assert [(b["start"], b["value"], b["owner"]) for b in answer["buckets"]] == [(0, 5, "batch")]
     answer = views.result("/views/clicks/series", key="a", limit=1, **{"from": answer["next"]})
@@ -156,14 +156,14 @@ def test_a_key_over_time(views: TrackerProcess) -> None:
         ("series", {"key": "a", "from": "yesterday"}, "from"),
     ],
 )
-def test_questions_that_make_no_sense_say_why(
+def test_invalid_view_parameters_are_explained(
     views: TrackerProcess, path: str, asked: dict[str, Any], why: str
 ) -> None:
     code, answer = views.get(f"/views/clicks/{path}", **asked)
     assert (code, answer["message"].startswith(why)) == (422, True), answer
 
 
-def test_questions_to_a_view_that_is_not_there(views: TrackerProcess) -> None:
+def test_paths_below_a_missing_view_are_404(views: TrackerProcess) -> None:
     for name in ("nothing", "gone", "..%2fclicks"):
         for path in ("keys", "top", "series?key=a"):
             assert views.raw(f"/views/{name}/{path}")[0] == 404, (name, path)

@@ -1,6 +1,7 @@
-"""The graphite sink against a real carbon-cache: what it stores in whisper files is what was sent.
+"""The graphite sink against a real carbon-cache: whisper files hold the values that were sent.
 
-carbon comes from PyPI into an environment of its own (it brings Twisted); without a network the test says so.
+carbon is installed from PyPI into its own environment (it depends on Twisted). Without a network, the test reports
+that.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def carbon(environment: Path, tmp_path: Path) -> Iterator[tuple[int, Path]]:
-    """(port of the plaintext protocol, storage folder)."""
+    """Yield the port of the plaintext protocol and the storage folder."""
     port, pickle_port, query_port = free_ports(3)
     for name in ("conf", "storage"):
         (tmp_path / name).mkdir()
@@ -80,7 +81,7 @@ def carbon(environment: Path, tmp_path: Path) -> Iterator[tuple[int, Path]]:
         process.wait(30)
 
 
-async def test_carbon_stores_what_was_counted(carbon: tuple[int, Path], environment: Path, tmp_path: Path) -> None:
+async def test_carbon_stores_the_counted_values(carbon: tuple[int, Path], environment: Path, tmp_path: Path) -> None:
     port, storage = carbon
     settings = {"heron.metrics.graphite.address": f"127.0.0.1:{port}"}
     launch = Launch("local", "ada", "default", "Words", "w-1", "", str(tmp_path), str(tmp_path), settings=settings)

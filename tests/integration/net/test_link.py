@@ -1,4 +1,4 @@
-"""Links over real sockets, on the loop of production: handshakes, ends of every kind, and a reader that is slow."""
+"""Links over real sockets on the production event loop: handshakes, all kinds of ends, and a slow reader."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENCE_SECONDS = 60.0
 
 
 class Served:
-    """A server, and how each handshake ended: the stream, or what it raised."""
+    """Server that records the outcome of each handshake: the stream, or the exception."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -41,18 +41,18 @@ class Served:
         return link
 
     async def pair(self, stream: Tag = Tag.DATA) -> tuple[LinkStream, LinkStream]:
-        """Both ends of a new stream."""
+        """Return both ends of a new stream."""
         ours = await self.call(stream)
         theirs = await self.result()
         assert isinstance(theirs, LinkStream)
         return ours, theirs
 
     async def raw(self) -> Raw:
-        """A connection that says what the test wants."""
+        """Return a connection that sends arbitrary bytes."""
         return Raw(*await asyncio.open_unix_connection(self.path))
 
     async def result(self) -> LinkStream | Exception:
-        """How the next handshake ended."""
+        """Return the outcome of the next handshake."""
         return await asyncio.wait_for(self.results.get(), PATIENCE_SECONDS)
 
     def connected(self, link: LinkStream) -> None:
@@ -75,7 +75,7 @@ class Served:
 
 
 class Raw:
-    """A socket and the frames on it."""
+    """Socket that reads and writes frames."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -92,7 +92,7 @@ class Raw:
         return tag, body
 
     async def closed(self) -> bool:
-        """True when the other end has closed; whatever still comes is dropped."""
+        """Return True if the other end has closed; drop the remaining data."""
         with contextlib.suppress(ConnectionError):
             await asyncio.wait_for(self.reader.read(), PATIENCE_SECONDS)
         self.writer.close()
@@ -113,7 +113,7 @@ async def serving(folder: Path) -> AsyncIterator[Served]:
 
 
 def on_uvloop(test: Callable[[Served], Awaitable[None]]) -> Callable[[Path], None]:
-    """The test with a server, on the loop of production."""
+    """Return the test, run with a server on the production event loop."""
 
     def run(tmp_path: Path) -> None:
         async def main() -> None:
@@ -135,11 +135,11 @@ def a_packet(sequence: int, size: int) -> Packet:
     return Packet(sequence, frames=[Frame(1, 0, 2, 1, 1, 0, bytes([sequence % 256]) * size)])
 
 
-# The handshake.
+# Handshake.
 
 
 @on_uvloop
-async def test_both_streams_carry_their_messages_both_ways(served: Served) -> None:
+async def test_both_streams_carry_messages_in_both_directions(served: Served) -> None:
     messages: dict[Tag, Any] = {Tag.CONTROL: Credit(5), Tag.DATA: a_packet(1, 3_000_000)}
     for stream, message in messages.items():
         ours, theirs = await served.pair(stream)
@@ -149,18 +149,18 @@ async def test_both_streams_carry_their_messages_both_ways(served: Served) -> No
             await written
         await ours.done_writing()
         assert await theirs.read() is EOF
-        await theirs.write(message)  # half closed: the other way goes on
+        await theirs.write(message)  # half closed: the other direction stays open
         assert await ours.read() == message
         await theirs.done_writing()
         assert await ours.read() is EOF
 
 
 @on_uvloop
-async def test_who_does_not_know_the_secret_is_refused_by_either_end(served: Served) -> None:
+async def test_each_end_refuses_a_peer_without_the_secret(served: Served) -> None:
     with pytest.raises(LinkRefused, match="does not know this task's key"):
         await served.call(secret="guess")
     assert isinstance(await served.result(), LinkLost)
-    # One that does not mind whom it speaks to.
+    # A caller that does not verify the server.
     stranger = await served.raw()
     opening = an_opening()
     stranger.say(Tag.OPENING, opening)
@@ -176,7 +176,7 @@ async def test_who_does_not_know_the_secret_is_refused_by_either_end(served: Ser
 
 
 @on_uvloop
-async def test_a_proof_that_is_played_again_or_sent_back_is_refused(served: Served) -> None:
+async def test_replayed_or_reflected_proof_is_refused(served: Served) -> None:
     honest = await served.raw()
     opening = an_opening()
     honest.say(Tag.OPENING, opening)
@@ -207,7 +207,7 @@ async def test_a_proof_that_is_played_again_or_sent_back_is_refused(served: Serv
 
 
 @on_uvloop
-async def test_a_stranger_may_send_little_and_only_what_is_due(served: Served) -> None:
+async def test_unauthenticated_peer_may_send_only_small_expected_frames(served: Served) -> None:
     sent: list[tuple[bytes, str]] = [
         (b"GET / HTTP/1.1\r\n\r\n", "bytes, where 4096 are the most"),
         (HEADER.pack(5000, Tag.OPENING), "a message of 5000 bytes, where 4096 are the most"),
@@ -225,7 +225,7 @@ async def test_a_stranger_may_send_little_and_only_what_is_due(served: Served) -
     assert all(await served.pair()), "and the server goes on"
 
 
-def test_a_peer_that_stays_silent_or_goes_half_way_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_or_stalled_peer_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HANDSHAKE_SECONDS", 0.05)
 
     @on_uvloop
@@ -242,7 +242,7 @@ def test_a_peer_that_stays_silent_or_goes_half_way_is_dropped(tmp_path: Path, mo
 
 
 @on_uvloop
-async def test_an_end_in_the_middle_of_the_handshake_is_lost(served: Served) -> None:
+async def test_eof_during_the_handshake_is_a_lost_link(served: Served) -> None:
     half_open = await served.raw()
     half_open.say(Tag.OPENING, an_opening())
     await half_open.hear()
@@ -251,7 +251,7 @@ async def test_an_end_in_the_middle_of_the_handshake_is_lost(served: Served) -> 
     assert await half_open.closed()
 
 
-def test_a_server_that_stays_silent_is_given_up(tmp_path: Path) -> None:
+def test_connect_to_a_silent_server_times_out(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
 
     async def main() -> None:
@@ -268,11 +268,11 @@ def test_a_server_that_stays_silent_is_given_up(tmp_path: Path) -> None:
     run_loop(main())
 
 
-# After it.
+# After the handshake.
 
 
 @on_uvloop
-async def test_what_cannot_be_read_is_malformed_after_all_that_came_before(served: Served) -> None:
+async def test_malformed_frame_raises_after_the_frames_before_it(served: Served) -> None:
     for data, complaint in (
         (header(Tag.DATA, b"\xff") + b"\xff", "not a packet"),
         (header(Tag.CONTROL, b"") + b"", "a frame of kind 1, where 2 was expected"),
@@ -287,7 +287,7 @@ async def test_what_cannot_be_read_is_malformed_after_all_that_came_before(serve
 
 
 @on_uvloop
-async def test_an_end_without_a_goodbye_is_lost_and_says_so(served: Served) -> None:
+async def test_end_within_a_message_is_a_lost_link(served: Served) -> None:
     for cut, complaint in ((3, "in the middle of a message"), (50, "in the middle of a message: 55 of 100 bytes")):
         ours, theirs = await served.pair()
         ours._transport.write((header(Tag.DATA, bytes(100)) + bytes(100))[:cut])
@@ -298,10 +298,10 @@ async def test_an_end_without_a_goodbye_is_lost_and_says_so(served: Served) -> N
     ours.cancel()
     with pytest.raises(LinkLost, match="closed"):
         await ours.write(a_packet(1, 1))
-    assert await theirs.read() is EOF  # all it had said was whole
-    # A writer that waits for room is told, too.
+    assert await theirs.read() is EOF  # all its messages were complete
+    # A writer that waits for room also learns of it.
     ours, theirs = await served.pair()
-    await ours.write(a_packet(1, 4_000_000))  # more than is read ahead
+    await ours.write(a_packet(1, 4_000_000))  # more than the read-ahead limit
     writing = asyncio.ensure_future(ours.write(a_packet(2, 4_000_000)))
     await asyncio.sleep(0.01)
     assert not writing.done()
@@ -310,7 +310,7 @@ async def test_an_end_without_a_goodbye_is_lost_and_says_so(served: Served) -> N
         await asyncio.wait_for(writing, PATIENCE_SECONDS)
 
 
-def test_what_is_too_large_is_refused_where_it_is_sent_and_costs_nothing_else(
+def test_oversized_message_is_rejected_by_the_sender_and_the_stream_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("heron_runtime.net.frames.MAX_MESSAGE_BYTES", 1000)
@@ -327,7 +327,7 @@ def test_what_is_too_large_is_refused_where_it_is_sent_and_costs_nothing_else(
 
 
 @on_uvloop
-async def test_a_slow_reader_bounds_both_ends_and_misses_nothing(served: Served) -> None:
+async def test_slow_reader_bounds_memory_at_both_ends_and_loses_nothing(served: Served) -> None:
     ours, theirs = await served.pair()
     size, count = 100_000, 200
     sent = 0
@@ -340,14 +340,14 @@ async def test_a_slow_reader_bounds_both_ends_and_misses_nothing(served: Served)
 
     sending = asyncio.ensure_future(send())
     before = -1
-    while sent != before:  # until it stands still
+    while sent != before:  # until the sender stalls
         before = sent
         await asyncio.sleep(0.2)
     message = size + 100
     assert not sending.done()
     assert ours._transport.get_write_buffer_size() <= message
     assert READ_AHEAD_BYTES < theirs._waiting_bytes <= READ_AHEAD_BYTES + SCRATCH_BYTES + message
-    in_kernel = 1_000_000  # of two sockets, at the most
+    in_kernel = 1_000_000  # maximum of two sockets
     assert sent * size <= READ_AHEAD_BYTES + SCRATCH_BYTES + 2 * message + in_kernel
     for number in range(count):
         assert (await theirs.read()).sequence == number
@@ -357,11 +357,11 @@ async def test_a_slow_reader_bounds_both_ends_and_misses_nothing(served: Served)
 
 
 @on_uvloop
-async def test_a_stream_that_is_finished_lets_the_other_end_read_to_the_end(served: Served) -> None:
+async def test_finished_stream_lets_the_other_end_read_all_data(served: Served) -> None:
     ours, theirs = await served.pair(Tag.CONTROL)
     await theirs.write(Credit(1))
     finishing = asyncio.ensure_future(theirs.finish())
-    for _ in range(100):  # what is still said to who has finished breaks nothing
+    for _ in range(100):  # messages to a finished stream do no harm
         await ours.write(Credit(2))
     assert await ours.read() == Credit(1)
     assert await ours.read() is EOF

@@ -1,7 +1,7 @@
-"""The wheel has everything: installed alone, from another folder and without PYTHONPATH, a topology runs.
+"""The wheel is complete: a topology runs from it alone, in another folder and without PYTHONPATH.
 
-The new environment sees the dependencies of the one that runs the tests through a .pth file (so nothing is fetched),
-but not this source tree: what is imported from Heronry is the wheel's.
+The new environment sees the dependencies of the test environment through a .pth file (so nothing is downloaded), but
+not this source tree: Heronry is imported from the wheel.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PAGE = (".html", ".js", ".css", ".svg")
 
 
 def run(*command: str | Path, cwd: Path, code: int = 0, **environment: str) -> str:
-    """Standard output of a command that must end with ``code``."""
+    """Return the standard output of a command that must end with ``code``."""
     kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
     done = subprocess.run(
         [str(part) for part in command], cwd=cwd, env={**kept, **environment}, capture_output=True, text=True,
@@ -39,7 +39,7 @@ def run(*command: str | Path, cwd: Path, code: int = 0, **environment: str) -> s
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy of what git would ship, so that nothing old in build/ can slip in."""
+    """Build the wheel from a copy of the files in git, so that no stale file in build/ is included."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", cwd=ROOT).split("\0")
@@ -55,7 +55,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new environment with the wheel really installed."""
+    """Return a new environment with the wheel installed."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=False, symlinks=True)
     python = folder / "bin" / "python"
@@ -68,7 +68,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    """A home; whatever works in it is ended at the end."""
+    """Yield a home and end all processes in it afterwards."""
     folder = tmp_path / "home"
     yield folder
     for process in processes_in(folder):
@@ -76,7 +76,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 
 def processes_in(folder: Path) -> list[psutil.Process]:
-    """Living processes that work below ``folder``."""
+    """Return the living processes that work below ``folder``."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -87,7 +87,7 @@ def processes_in(folder: Path) -> list[psutil.Process]:
     return found
 
 
-def test_the_wheel_holds_the_rooms_and_nothing_else(wheel: Path) -> None:
+def test_wheel_contains_all_packages_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names if not name.split("/")[0].endswith(".dist-info")}
     rooms = {p.parent.name for p in ROOT.glob("*/__main__.py")} - {"benchmarks"}
@@ -99,7 +99,7 @@ def test_the_wheel_holds_the_rooms_and_nothing_else(wheel: Path) -> None:
     assert zipfile.ZipFile(wheel).read(licence) == (ROOT / "LICENSE").read_bytes()
 
 
-def test_the_wheel_holds_the_web_page_whole(wheel: Path, environment: Path, tmp_path: Path) -> None:
+def test_wheel_contains_the_complete_web_page(wheel: Path, environment: Path, tmp_path: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     shipped = {name: archive.read(name) for name in archive.namelist() if name.startswith("heron_tracker/static/")}
     here = {str(p.relative_to(ROOT)): p.read_bytes() for p in (ROOT / "heron_tracker" / "static").rglob("*.*")}
@@ -110,7 +110,7 @@ def test_the_wheel_holds_the_web_page_whole(wheel: Path, environment: Path, tmp_
     assert served == sorted(name.removeprefix("heron_tracker/static/") for name in here)
 
 
-def test_the_installed_wheel_runs_the_topology_of_the_readme(environment: Path, home: Path, tmp_path: Path) -> None:
+def test_installed_wheel_runs_the_readme_topology(environment: Path, home: Path, tmp_path: Path) -> None:
     heron = environment / "bin" / "heron"
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -1,4 +1,4 @@
-"""The cluster of two stream managers."""
+"""Fixture of a cluster with two stream managers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two real stream managers change generations: links are made anew, queues are dropped, what ends is reported."""
+"""Two real stream managers across generations: links are replaced, queues dropped, and broken links reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def restoring(number: int) -> Generation:
 
 
 def running(cluster: StreamManagerPair, number: int) -> Generation:
-    """As the master names it once all have reported."""
+    """Return the generation as the master announces it after all reports."""
     members = [GenerationMember(stream_manager_of(c), m.core.info.incarnation) for c, m in cluster.managers.items()]
     return Generation(
         number,
@@ -31,7 +31,7 @@ def running(cluster: StreamManagerPair, number: int) -> Generation:
 
 
 async def in_generation(cluster: StreamManagerPair, task: int, number: int, window: int = 1 << 22) -> TestInstance:
-    """An instance that has restored: its link carries frames of that generation, and its report says so."""
+    """Return an instance that has restored: its link carries frames of that generation, and its report names it."""
     instance = await cluster.instance(task, window=window, generation=number)
     await instance.control.write(TaskReport(number, restored=True))
     wanted = ParticipantReport(task_participant(task), 1, TaskReport(number, restored=True))
@@ -40,7 +40,7 @@ async def in_generation(cluster: StreamManagerPair, task: int, number: int, wind
     return instance
 
 
-async def test_another_generation_has_links_of_its_own(cluster: StreamManagerPair) -> None:
+async def test_new_generation_has_new_links(cluster: StreamManagerPair) -> None:
     await cluster.next_plan(restoring(1))
     await cluster.restored(1)
     spout, bolt = await in_generation(cluster, 1, 1), await in_generation(cluster, 4, 1, window=1000)
@@ -49,7 +49,7 @@ async def test_another_generation_has_links_of_its_own(cluster: StreamManagerPai
     await wait_until_async(lambda: spout.wish == bolt.wish == cluster.master.wish, "the wish")
     await spout.send([frame(1, 4, b"first")])
     assert (await bolt.take()).values == b"first"
-    for number in range(40):  # more than the bolt has given credit for
+    for number in range(40):  # more than the bolt has granted credit for
         await spout.send([frame(1, 4, b"%100d" % number)])
     there = cluster.managers[2].core
     await wait_until_async(lambda: there.connections.instances[4].link.weight > 1000, "what waits for the bolt")
@@ -60,7 +60,7 @@ async def test_another_generation_has_links_of_its_own(cluster: StreamManagerPai
     assert cluster.managers[1].core.connections.peers[2].connection != old_link
     assert there.totals()[STALE] > 0
     assert there.connections.instances[4].link.weight == 0
-    # Who is of the older generation hears the plan, and is heard no more.
+    # An instance of the older generation gets the plan, and its frames are dropped.
     await wait_until_async(lambda: spout.plan and spout.plan.generation.number == 2, "the plan")
     assert not spout.closed
     before = cluster.managers[1].core.totals().get(STALE, 0)
@@ -76,7 +76,7 @@ async def test_another_generation_has_links_of_its_own(cluster: StreamManagerPai
     assert not bolt.frames
 
 
-async def test_one_that_hears_the_plan_later_is_called_again_until_it_has(cluster: StreamManagerPair) -> None:
+async def test_links_are_retried_until_the_later_peer_has_the_plan(cluster: StreamManagerPair) -> None:
     for number, (early, late) in enumerate([(1, 2), (2, 1), (1, 2)], start=1):
         await cluster.next_plan(restoring(number), early)
         await wait_until_async(lambda: cluster.managers[early].core.generation.plan_generation == number, "the plan")  # noqa: B023
@@ -87,7 +87,7 @@ async def test_one_that_hears_the_plan_later_is_called_again_until_it_has(cluste
         assert not any(manager.core.generation.loss_reason for manager in cluster.managers.values())
 
 
-async def test_a_link_that_breaks_is_reported_and_not_made_again_in_its_generation(cluster: StreamManagerPair) -> None:
+async def test_broken_link_is_reported_and_not_replaced_within_its_generation(cluster: StreamManagerPair) -> None:
     await cluster.next_plan(restoring(1))
     await cluster.restored(1)
     spout = await in_generation(cluster, 1, 1)
@@ -98,7 +98,7 @@ async def test_a_link_that_breaks_is_reported_and_not_made_again_in_its_generati
     first.driver.connections[number].end("cut by the test")
     await wait_until_async(lambda: all(cluster.report(c).lost for c in (1, 2)), "the report of both")
     assert [cluster.report(c).restored for c in (1, 2)] == [False, False]
-    # An instance that comes late for it is not served; one that only listens is.
+    # A late instance of the generation is refused; one that only listens is served.
     late = TestInstance(cluster.launch, 1, 2, generation=1)
     with pytest.raises(AssertionError):
         await late.connect()
@@ -107,14 +107,14 @@ async def test_a_link_that_breaks_is_reported_and_not_made_again_in_its_generati
     assert not any(manager.core.is_linked() for manager in cluster.managers.values())
     await cluster.next_plan(restoring(2))
     await cluster.restored(2)
-    # The death of an instance's link is one, too.
+    # The loss of an instance's link is reported as well.
     await spout.close()
     bolt = await in_generation(cluster, 4, 2)
     await bolt.close()
     await wait_until_async(lambda: "task 4" in cluster.report(2).lost, "the report")
 
 
-async def test_a_stream_manager_that_comes_back_takes_part_in_the_next_one(cluster: StreamManagerPair) -> None:
+async def test_restarted_stream_manager_joins_the_next_generation(cluster: StreamManagerPair) -> None:
     await cluster.next_plan(restoring(1))
     await cluster.restored(1)
     await cluster.next_plan(running(cluster, 1))

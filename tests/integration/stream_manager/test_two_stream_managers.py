@@ -1,4 +1,4 @@
-"""Two real stream managers over real sockets, with instances that speak the protocol and a master that listens."""
+"""Two real stream managers over real sockets, with stub instances and a stub master."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.stream_manager_pair import MARKS, TOPOLOGY_ID, StreamManagerP
 from tests.support.waiting import wait_until_async
 
 
-async def test_frames_go_both_ways_and_trees_complete(cluster: StreamManagerPair) -> None:
+async def test_frames_go_in_both_directions_and_trees_complete(cluster: StreamManagerPair) -> None:
     spouts = {1: await cluster.instance(1), 3: await cluster.instance(3)}
     bolts = {2: await cluster.instance(2), 4: await cluster.instance(4)}
     wanted: dict[int, set[int]] = {1: set(), 3: set()}
@@ -61,31 +61,31 @@ async def test_frames_go_both_ways_and_trees_complete(cluster: StreamManagerPair
 
 @pytest.fixture
 def one_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tuple trees fail after a second; before ``cluster``, which makes the plan."""
+    """Let tuple trees fail after a second; applied before ``cluster``, which creates the plan."""
     monkeypatch.setitem(MARKS, "topology.message.timeout.secs", 1)
 
 
-async def test_what_waits_in_the_socket_is_read_before_roots_expire(
-    one_second: None, cluster: StreamManagerPair
-) -> None:
-    """The process stands still on the brink of an expiry, for longer than the timeout. Then its tick is late,
-    and the ack lies in its socket, behind more than one read of others."""
+async def test_acks_in_the_socket_are_read_before_roots_expire(one_second: None, cluster: StreamManagerPair) -> None:
+    """The process is stopped shortly before an expiry, for longer than the timeout.
+
+    Then its tick is late, and the ack is still in its socket, after more than one read of other data.
+    """
     spout, bolt = await cluster.instance(1), await cluster.instance(2)
     tracker = cluster.managers[1].core.trackers._trackers[1]
     root, init = spout.open_root([7])
     await spout.send([frame(1, 2, roots=column([root]), keys=column([7]))], inits=[init])
     await wait_until_async(lambda: tracker.live and tracker._buckets[-1], "the root's last moments")
-    late = column(list(range(1, 8001)))  # of roots that nobody knows
+    late = column(list(range(1, 8001)))  # of unknown roots
     sent = asyncio.ensure_future(bolt.send(acks=[Ack(1, late, late), Ack(1, column([root]), column([7]))]))
     await asyncio.sleep(0)  # the kernel has it
     assert not spout.verdicts, "not read yet, nor expired"
-    threading.Event().wait(2.5)  # nobody's turn: this process is the stream manager's, too
+    threading.Event().wait(2.5)  # blocks the loop, which also runs the stream manager
     await sent
     await wait_until_async(lambda: spout.verdicts, "the verdict")
     assert spout.verdicts == {root: None}, "acked"
 
 
-async def test_a_broken_link_is_made_again_and_what_was_queued_goes_on(cluster: StreamManagerPair) -> None:
+async def test_broken_link_is_replaced_and_queued_frames_are_sent(cluster: StreamManagerPair) -> None:
     spout, bolt = await cluster.instance(1), await cluster.instance(4)
     await spout.send([frame(1, 4, b"before")])
     assert (await bolt.take()).values == b"before"
@@ -99,7 +99,7 @@ async def test_a_broken_link_is_made_again_and_what_was_queued_goes_on(cluster: 
     assert first.core.connections.peers[2].connection != number
 
 
-async def test_a_stream_manager_that_dies_is_linked_again_with_the_next_plan(cluster: StreamManagerPair) -> None:
+async def test_restarted_stream_manager_is_linked_with_the_next_plan(cluster: StreamManagerPair) -> None:
     bolt = await cluster.instance(4)
     spout = await cluster.instance(1)
     await cluster.managers.pop(1).stop()
@@ -114,7 +114,7 @@ async def test_a_stream_manager_that_dies_is_linked_again_with_the_next_plan(clu
     assert (await bolt.take()).values == b"hello again"
 
 
-async def test_restarted_without_master_and_store_it_works_on_its_last_plan(cluster: StreamManagerPair) -> None:
+async def test_stream_manager_restarted_without_master_and_store_uses_its_last_plan(cluster: StreamManagerPair) -> None:
     await cluster.master.stop()
     await cluster.managers.pop(1).stop()
     manager = cluster.managers[1] = StreamManagerProcess(cluster.launch, 1)
@@ -125,12 +125,12 @@ async def test_restarted_without_master_and_store_it_works_on_its_last_plan(clus
     assert (await bolt.take()).values == b"local"
 
 
-async def test_credit_runs_out_and_comes_back_and_pressure_starts_and_stops(cluster: StreamManagerPair) -> None:
+async def test_credit_runs_out_and_returns_and_backpressure_starts_and_stops(cluster: StreamManagerPair) -> None:
     spout, other = await cluster.instance(1), await cluster.instance(3)
     bolt = await cluster.instance(4, window=100_000)
     size, number = 50_000, 0
     full, link = Cause(CauseKind.TASK, "count", 4, 2), Cause(CauseKind.LINK, "", 0, 1, 2)
-    # The link between the two fills, too, for a while, where sending is quicker than the socket; maybe first.
+    # The link between the two may also fill for a while, possibly first, if sending is faster than the socket.
     while not (other.pause and full in other.pause.causes):
         assert number < 400, "pressure never started"
         await spout.send([frame(1, 4, b"%6d" % number + bytes(size))])
@@ -139,10 +139,10 @@ async def test_credit_runs_out_and_comes_back_and_pressure_starts_and_stops(clus
     assert other.pause.paused
     assert set(other.pause.causes) <= {full, link}
     await wait_until_async(lambda: spout.pause and spout.pause.paused, "the pause of the spout that sends")
-    # A spout that registers under pressure starts paused.
+    # A spout that registers under backpressure starts paused.
     late = await cluster.instance(3, incarnation=2)
     await wait_until_async(lambda: late.pause and late.pause.paused, "a paused start")
-    # Pushing on against the pause, the sender runs out of upload credit, and memory stays bounded.
+    # A sender that ignores the pause runs out of upload credit, and memory stays bounded.
     while spout.sent < spout.limit:
         await spout.send([frame(1, 4, b"%6d" % number + bytes(size))])
         number += 1
@@ -157,11 +157,11 @@ async def test_credit_runs_out_and_comes_back_and_pressure_starts_and_stops(clus
     await wait_until_async(lambda: cluster.master.beats[2].causes == (), "a heartbeat without causes")
 
 
-async def test_malformed_and_unauthenticated_ends_a_stream_and_nothing_else(cluster: StreamManagerPair) -> None:
+async def test_malformed_or_unauthenticated_input_ends_only_its_own_stream(cluster: StreamManagerPair) -> None:
     manager = cluster.managers[1]
     spout, bolt = await cluster.instance(1), await cluster.instance(2)
     before = manager.core.violations
-    # Two who have proved who they are: one says hello for another, one opens its data stream without a hello.
+    # Two authenticated peers: one sends the hello of another, one opens its data stream without a hello.
     liar = await TestInstance(cluster.launch, 1, 1).open(Tag.CONTROL)
     await liar.write(InstanceHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 1, 1))
     with pytest.raises(LinkRefused, match="hello of task 2 on a stream of task 1"):
@@ -181,7 +181,7 @@ async def test_malformed_and_unauthenticated_ends_a_stream_and_nothing_else(clus
     await bad.send(acks=[Ack(1, b"12345678", b"1234")])
     await wait_until_async(lambda: bad.closed, "the end of the stream")
     assert manager.core.violations == before + 1
-    # A peer that does not hold the key, and one that means another topology.
+    # A peer without the key, and one of another topology.
     address, identity = f"127.0.0.1:{manager.core.info.port}", identity_of(cluster.launch)
     async with make_channel(address, parse_identity(draw_key(), TOPOLOGY_ID)) as channel:
         stranger = PEER_SERVICE.call(channel, "Control")(metadata=identity.metadata())
@@ -221,7 +221,7 @@ async def test_reports_of_instances_go_to_the_metrics_manager_in_one_message(clu
     assert all(message.processes[0].component == "__stmgr__" for message in heard), "its own goes with each"
     assert of(1, heard) == [reports[1]], "handed on once"
     assert of(2, heard) == [reports[2]]
-    # What an instance says last is taken, although its stream manager is asked to stop at the same moment.
+    # The last report of an instance is accepted, although its stream manager is stopped at the same moment.
     stopping = asyncio.ensure_future(manager.stop())
     last = ProcessMetrics("c", "container_1_c_1", 1, 1, 1, 1.0, {"n": 9.0})
     await spout.control.write(last)
@@ -233,7 +233,7 @@ async def test_reports_of_instances_go_to_the_metrics_manager_in_one_message(clu
     await server.stop(0)
 
 
-async def test_the_process_starts_beats_and_stops(tmp_path: Path) -> None:
+async def test_process_starts_sends_heartbeats_and_stops(tmp_path: Path) -> None:
     launch = make_launch(tmp_path / "h", TOPOLOGY_ID)
     launch.save(tmp_path / "launch.json")
     reading, writing = os.pipe()

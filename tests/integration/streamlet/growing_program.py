@@ -1,4 +1,4 @@
-"""Lines of a folder that grows, counted by their last three digits: ``-- FOLDER OUTPUT``."""
+"""Program that counts lines of a growing folder by their last three digits: ``-- FOLDER OUTPUT``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers counted in windows, gathered in another process, and in buckets of a view: ``-- NUMBERS OUTPUT``."""
+"""Program that counts numbers in windows, in another process, and in buckets of a view: ``-- NUMBERS OUTPUT``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streamlet programs through the front door: real processes, real files; the truth is the plain-Python reference."""
+"""Streamlet programs as submitted topologies, with real files: results equal the plain-Python reference."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXAMPLES = ROOT / "examples"
 @pytest.mark.core
 def test_word_count_equals_a_plain_count(heron: HeronCommand, tmp_path: Path) -> None:
     name, out = unique("words"), tmp_path / "out"
-    relative = TEXT.relative_to(ROOT)  # a path as the user's shell sees it
+    relative = TEXT.relative_to(ROOT)  # a path as in the user's shell
     heron.submit(name, EXAMPLES / "streamlet_word_count.py", "words", "--", str(relative), str(out))
     wait_until(lambda: finished(out), "the counts are final")
     truth = Counter(re.findall(r"[a-z']+", TEXT.read_text().lower()))
@@ -38,7 +38,7 @@ def test_word_count_equals_a_plain_count(heron: HeronCommand, tmp_path: Path) ->
     heron.kill(name)
 
 
-def test_windows_late_data_and_the_archive(heron: HeronCommand, tmp_path: Path) -> None:
+def test_windows_and_late_data_equal_the_reference(heron: HeronCommand, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     name, views = unique("traffic"), 30_000
     heron.submit(name, EXAMPLES / "streamlet_windows.py", "traffic", "--", str(tmp_path), str(views))
@@ -63,7 +63,7 @@ def test_windows_late_data_and_the_archive(heron: HeronCommand, tmp_path: Path) 
     assert all(abs(visitors[place] - len(seen[place])) <= max(3, 0.1 * len(seen[place])) for place in visitors)
 
 
-def test_sessions_and_joins_are_those_of_the_reference(
+def test_sessions_and_joins_equal_the_reference(
     heron: HeronCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs = {"visits": "streamlet_sessions.py", "ads": "streamlet_joins.py"}
@@ -81,7 +81,7 @@ def test_sessions_and_joins_are_those_of_the_reference(
         heron.kill(names[program])
 
 
-def test_each_line_counts_once_when_instances_die_and_tasks_come_and_go(heron: HeronCommand, tmp_path: Path) -> None:
+def test_each_line_counts_once_across_instance_deaths_and_updates(heron: HeronCommand, tmp_path: Path) -> None:
     name, folder, out = unique("growing"), tmp_path / "in", tmp_path / "out"
     folder.mkdir()
     heron.submit(name, Path(__file__).with_name("growing_program.py"), "growing", "--", str(folder), str(out))
@@ -115,8 +115,8 @@ def test_each_line_counts_once_when_instances_die_and_tasks_come_and_go(heron: H
     heron.kill(name)
 
 
-def test_windows_and_a_view_are_exact_whatever_process_is_killed(heron: HeronCommand, tmp_path: Path) -> None:
-    """Windows close all the time, and any process of the topology dies at any moment; results are those of one run."""
+def test_windows_and_views_are_exact_after_any_process_is_killed(heron: HeronCommand, tmp_path: Path) -> None:
+    """Windows close continually while processes are killed at any moment; results equal those of an undisturbed run."""
     name, out, numbers = unique("results"), tmp_path / "out", 60_000
     seed = random.SystemRandom().randrange(1 << 30)
     logging.getLogger(__name__).warning("seed %d", seed)
@@ -127,7 +127,7 @@ def test_windows_and_a_view_are_exact_whatever_process_is_killed(heron: HeronCom
         with contextlib.suppress(ProcessLookupError):
             os.kill(draw.choice(victims)["pid"], signal.SIGKILL)
         seen = len(list(out.glob("windows/[!.]*")))
-        if strike % 2:  # else while they are still restoring
+        if strike % 2:  # otherwise while they are still restoring
             wait_until(lambda: finished(out / "windows") or len(list(out.glob("windows/[!.]*"))) > seen, "it goes on")  # noqa: B023  # called at once
     wait_until(lambda: all(finished(out / part) for part in ("windows", "late", "all")), "everything is at its end")
     truth = Counter((n % 5, n // 200 * 2000) for n in range(numbers))
@@ -147,9 +147,7 @@ def test_windows_and_a_view_are_exact_whatever_process_is_killed(heron: HeronCom
     assert found == truth
 
 
-def test_a_program_that_cannot_run_is_refused_and_a_dry_run_shows_the_stages(
-    heron: HeronCommand, tmp_path: Path
-) -> None:
+def test_invalid_program_is_rejected_and_dry_run_shows_the_stages(heron: HeronCommand, tmp_path: Path) -> None:
     shown = heron.run("submit", "local", str(EXAMPLES / "streamlet_word_count.py"), "words", "--dry-run").stdout
     assert "split, 1 task: split (flat_map), counts (map side) <- lines" in shown
     assert "counts, 2 tasks: counts (reduce), output (sink) <- split" in shown

@@ -1,4 +1,4 @@
-"""A real topology master takes checkpoints: files store, files of checkpoints; stream managers and tasks are played."""
+"""Checkpoints of a real topology master with a files store; stream managers and tasks are stubs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def world(tmp_path: Path) -> AsyncIterator[MasterProcesses]:
 
 
 class PlayedContainer:
-    """A stream manager and its task, which do what the master wants, at once."""
+    """Stub of a stream manager and its task that follows the master's commands at once."""
 
     def __init__(
         self, world: MasterProcesses, location: MasterLocation, container: int, task_incarnation: int = 7
@@ -83,7 +83,7 @@ async def status(world: MasterProcesses, location: MasterLocation) -> MasterStat
     return found
 
 
-async def test_checkpoints_are_taken_restored_from_and_removed_whoever_leads(world: MasterProcesses) -> None:
+async def test_checkpoints_are_taken_restored_and_removed_across_leaders(world: MasterProcesses) -> None:
     first = await world.start("topology_master")
     leader = await world.master()
     played = [PlayedContainer(world, leader, n) for n in (1, 2)]
@@ -103,7 +103,7 @@ async def test_checkpoints_are_taken_restored_from_and_removed_whoever_leads(wor
     assert plan.generation.incarnation(task_participant(2)) == 8
     assert plan.generation.cause == "task 2: it was restarted"
 
-    played[1].works = False  # the checkpoint that is under way when the master dies comes to no end
+    played[1].works = False  # the checkpoint in progress when the master dies does not complete
     one, two = played
     await wait_until_async(lambda: one.link.wish.under and two.task.aligned != one.link.wish.under == one.task.aligned)
     before = record(world)
@@ -125,7 +125,7 @@ async def test_checkpoints_are_taken_restored_from_and_removed_whoever_leads(wor
         await container.stop()
 
 
-async def test_what_is_asked_for_is_answered_over_the_wire(world: MasterProcesses) -> None:
+async def test_checkpoint_requests_are_answered_over_grpc(world: MasterProcesses) -> None:
     await world.start("topology_master")
     leader = await world.master()
     played = [PlayedContainer(world, leader, n) for n in (1, 2)]

@@ -1,4 +1,4 @@
-"""Real topology masters and metrics managers as processes, real gRPC, the files store; stream managers are played."""
+"""Topology masters and metrics managers as processes with gRPC and the files store; stream managers are stubs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def world(tmp_path: Path) -> AsyncIterator[MasterProcesses]:
         yield made
 
 
-async def test_register_plan_death_deactivation_and_a_standby_that_takes_over(world: MasterProcesses) -> None:
+async def test_registration_plan_deaths_deactivation_and_standby_takeover(world: MasterProcesses) -> None:
     first = await world.start("topology_master")
     leader = await world.master()
     await world.start("topology_master", "--container", "100001")
@@ -88,7 +88,7 @@ async def test_register_plan_death_deactivation_and_a_standby_that_takes_over(wo
         await each.stop()
 
 
-async def test_sigterm_hands_over_at_once_and_a_kill_of_the_topology_ends_all(world: MasterProcesses) -> None:
+async def test_sigterm_hands_over_at_once_and_killing_the_topology_ends_all_masters(world: MasterProcesses) -> None:
     first = await world.start("topology_master")
     leader = await world.master()
     standby = await world.start("topology_master", "--container", "100001")
@@ -106,7 +106,7 @@ async def test_sigterm_hands_over_at_once_and_a_kill_of_the_topology_ends_all(wo
     slots.close()
 
 
-async def test_another_key_is_refused(world: MasterProcesses) -> None:
+async def test_wrong_key_is_refused(world: MasterProcesses) -> None:
     await world.start("topology_master")
     leader = await world.master()
     world.identity = parse_identity(draw_key(), "words-1")
@@ -115,7 +115,7 @@ async def test_another_key_is_refused(world: MasterProcesses) -> None:
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_the_lifeline_ends_the_process(world: MasterProcesses) -> None:
+async def test_lifeline_ends_the_process(world: MasterProcesses) -> None:
     reading, writing = os.pipe()
     os.set_inheritable(reading, True)
     process = await asyncio.create_subprocess_exec(
@@ -130,11 +130,11 @@ async def test_the_lifeline_ends_the_process(world: MasterProcesses) -> None:
 
 
 async def test_all_time_totals_survive_metrics_manager_master_and_instance(world: MasterProcesses) -> None:
-    """An instance counts, restarts and counts on; the metrics manager is killed; the master changes."""
+    """An instance counts, restarts and counts on; the metrics manager is killed; the leader changes."""
     master = await world.start("topology_master")
     leader = await world.master()
     manager = await world.start("metrics_manager", "--container", "1")
-    # The instance's two lives, as its own process would report them.
+    # The instance's two incarnations, as its own process would report them.
     first = Telemetry("word", "container_1_word_1", 1, 1, 11)
     first.count("__emit-count/default", 100)
     reporter = MetricsReporter(world.launch, 1, lambda: first.report(time.time()))
@@ -177,8 +177,8 @@ async def test_all_time_totals_survive_metrics_manager_master_and_instance(world
     assert int((world.folder / "metrics" / "prometheus-1.port").read_text()) > 0
 
 
-async def test_a_leader_that_was_stopped_wakes_up_deposed(world: MasterProcesses) -> None:
-    """SIGSTOP past the session: a standby leads with a higher epoch; the old one, awake again, decides nothing."""
+async def test_stopped_leader_is_deposed_when_it_resumes(world: MasterProcesses) -> None:
+    """A SIGSTOP outlasts the session: a standby leads with a higher epoch, and the resumed master decides nothing."""
     first = await world.start("topology_master")
     leader = await world.master()
     await world.start("topology_master", "--container", "100001")

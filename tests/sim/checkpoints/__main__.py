@@ -1,5 +1,4 @@
-"""``python -m tests.sim.checkpoints --seeds A-B [--engine] [--verbose]``: run these schedules, B included; tell what
-happened."""
+"""Run schedules (``python -m tests.sim.checkpoints --seeds A-B [--engine] [--verbose]``) and report the outcome."""
 
 from __future__ import annotations
 
@@ -15,13 +14,13 @@ from .tasks import Task
 
 
 def main() -> int:
-    """0 if every law held."""
+    """Run the command; return 0 if every invariant held."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim.checkpoints", description=__doc__)
     parser.add_argument("--seeds", required=True, help="A-B, or one seed")
     parser.add_argument("--verbose", action="store_true", help="print what happens")
     parser.add_argument("--engine", action="store_true", help="with the production executors")
     arguments = parser.parse_args()
-    logging.basicConfig(level=logging.ERROR)  # bad records are part of the program
+    logging.basicConfig(level=logging.ERROR)  # the program contains bad records
     first, _, last = arguments.seeds.partition("-")
 
     def say(line: str) -> None:

@@ -1,6 +1,6 @@
-"""The same world with the production executors: user code, batches, flushes, gates, and frames on the wire's terms.
+"""The checkpoint simulation with the production executors: user code, batches, flushes, gates, and wire frames.
 
-``EngineTask`` stands where ``Task`` does; what it is made of is what an instance is made of, down to the shell.
+``EngineTask`` replaces ``Task``. It consists of the same parts as an instance, except for the shell.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ SHUFFLE = GroupingSpec(GroupingKind.SHUFFLE)
 
 
 class Source(Spout):
-    """Reads its splits, one record at a time, when the world lets it."""
+    """Spout that reads its splits, one record at a time, when the simulation permits it."""
 
     world: CheckpointSimulation
 
@@ -70,7 +70,7 @@ class Source(Spout):
             self._emit_one()
 
     def on_checkpoint_complete(self, checkpoint: int) -> None:
-        self._emit_one()  # a paused spout does so, too
+        self._emit_one()  # a paused spout emits it as well
 
     def _emit_one(self) -> None:
         ready = [split for split in self.owned_splits() if self.keyed.get(split, 0) < RECORDS]
@@ -85,7 +85,7 @@ class Source(Spout):
 
 
 class Relay(Bolt):
-    """Holds one tuple back; what it holds leaves before each checkpoint."""
+    """Bolt that holds one tuple back and emits it before each checkpoint."""
 
     auto_ack = True
     held: Any = None
@@ -101,11 +101,11 @@ class Relay(Bolt):
 
 
 class Bad(Exception):
-    """A record that is bad."""
+    """Exception for a bad record."""
 
 
 class Count(Bolt):
-    """Finds that a record is bad when it has changed and emitted everything, so all of it must be undone."""
+    """Bolt that detects a bad record only after changing state and emitting, so that everything must be undone."""
 
     auto_ack = True
     dead_letters = "bad"
@@ -171,7 +171,7 @@ TOPOLOGY = TopologyDefinition("sim", "sim", SPECS, {"topology.reliability.mode":
 
 
 def physical(plan: Plan) -> PhysicalPlan:
-    """The plan as instances get it."""
+    """Return the plan in the form that instances get."""
     names = [(task, name) for name, tasks in plan.tasks.items() for task in tasks]
     instances = tuple(InstancePlan(task, name, 0) for task, name in sorted(names))
     return PhysicalPlan(
@@ -185,7 +185,7 @@ def physical(plan: Plan) -> PhysicalPlan:
 
 
 class Silent:
-    """Telemetry that nobody reads."""
+    """Telemetry that discards everything."""
 
     def count(self, name: str, n: float = 1) -> None: ...
     def gauge(self, name: str, value: float) -> None: ...
@@ -196,7 +196,7 @@ class Silent:
 
 
 class Folder:
-    """The world's storage as a folder of checkpoints."""
+    """The simulation's storage as a folder of checkpoints."""
 
     folder = "the storage"
 
@@ -215,7 +215,7 @@ class Folder:
 
 
 class EngineTask(Task):
-    """One process of a task: an executor for each generation, and what stands in for gateway and runner."""
+    """Process of a task: an executor per generation, and replacements of gateway and runner."""
 
     executor: Any = None
     _generation = 0
@@ -248,7 +248,7 @@ class EngineTask(Task):
 
     @participant.setter
     def participant(self, value: Any) -> None:
-        """It is the executor's."""
+        """Ignore the assignment: the executor owns the participant."""
 
     def cut(self) -> tuple[Any, Any]:
         assert self.stateful is not None
@@ -258,7 +258,7 @@ class EngineTask(Task):
     def report(self) -> TaskReport:
         return TaskReport(self._generation) if self.stateful is None else self.stateful.report
 
-    # What the master says.
+    # Messages of the master.
 
     def apply_command(self, epoch: int, plan: Plan, wish: CheckpointCommand) -> None:
         if epoch < self.epoch:
@@ -303,7 +303,7 @@ class EngineTask(Task):
         except CannotRestore as missing:
             if world.store.plan.generation.number == plan.generation.number and not self.cut_off:
                 raise Violation(f"S5: {missing}") from missing
-            while True:  # it woke late: what it shall load has been removed meanwhile
+            while True:  # it resumed late: the files it needs have been removed meanwhile
                 yield
         world.fault_here(self, often=True)
         yield

@@ -1,4 +1,4 @@
-"""A master process: the production checkpoint and generation cores, and a shell that writes for them."""
+"""Simulated master process: the production checkpoint and generation cores, and a shell that writes for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INTERVAL, SILENCE = 500, 2_600
 
 
 class Master:
-    """One epoch."""
+    """Master of one epoch."""
 
     def __init__(self, world: CheckpointSimulation) -> None:
         self.world = world
@@ -129,7 +129,7 @@ class Master:
         self.coordinator.finish_write(WriteResult.DONE if ok else WriteResult.REFUSED, self.world.now)
 
     def ended(self, transaction: Transaction, result: str) -> None:
-        """``done``, ``refused``, ``not owner`` or ``unknown``."""
+        """Handle the result of a transaction: ``done``, ``refused``, ``not owner`` or ``unknown``."""
         if result == "not owner":
             self.dead = True
             return
@@ -143,7 +143,7 @@ class Master:
 
 
 def rescaled(plan: Plan, new_task: int) -> Plan:
-    """As the owner wants it: the last tasks go, or this one comes."""
+    """Return the plan that the owner requests: without the last tasks, or with this new one."""
     assert plan.wanted is not None
     component, number = plan.wanted
     tasks = plan.tasks[component]

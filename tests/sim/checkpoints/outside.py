@@ -1,4 +1,4 @@
-"""What stands outside of the topology: the state store, the storage of snapshots, and the system a sink writes to."""
+"""Systems outside of the topology: the state store, the storage of snapshots, and the target of a sink."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from .program import Output
 
 
 class Violation(AssertionError):
-    """A law does not hold."""
+    """Violation of an invariant."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What of the physical plan matters here: the tasks of each component and the table of the keyed one."""
+    """Part of the physical plan that matters here: the tasks of each component, and the table of the keyed one."""
 
     version: int
     generation: Generation
     tasks: Mapping[str, tuple[int, ...]]
     table: tuple[int, ...]
-    wanted: tuple[str, int] | None = None  # the owner's update: so many tasks of this component
-    back: int = 0  # the older checkpoint that the owner wants to go back to; 0: none
+    wanted: tuple[str, int] | None = None  # the owner's update: this many tasks of this component
+    back: int = 0  # the older checkpoint to which the owner returns; 0: none
 
     @property
     def all_tasks(self) -> tuple[int, ...]:
@@ -37,16 +37,16 @@ class Plan:
 
 @dataclass
 class Transaction:
-    """A master's write: it checks the epoch and what it replaces."""
+    """Write of a master, which checks the epoch and the value it replaces."""
 
     epoch: int
-    plan: tuple[Plan, Plan] | None = None  # what is expected, what shall stand
+    plan: tuple[Plan, Plan] | None = None  # expected and new plan
     record: tuple[CheckpointRecord, CheckpointRecord] | None = None
 
 
 @dataclass
 class Store:
-    """One node for the plan, one for the record, one for the epoch."""
+    """State store with one node each for the plan, the record and the epoch."""
 
     plan: Plan
     record: CheckpointRecord = field(default_factory=lambda: CheckpointRecord(1))
@@ -54,7 +54,7 @@ class Store:
     plans: dict[int, Plan] = field(default_factory=dict)  # by generation, for the oracle
 
     def apply(self, wanted: Transaction) -> str:
-        """``done``, ``refused`` or ``not owner``."""
+        """Apply a transaction; return ``done``, ``refused`` or ``not owner``."""
         if wanted.epoch != self.epoch:
             return "not owner"
         if wanted.plan and wanted.plan[0].version != self.plan.version:
@@ -74,7 +74,7 @@ class Store:
 
 
 class Storage:
-    """Files of parts, and manifests; both are whole or not there."""
+    """Storage of part files and manifests, both of which are written atomically."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -87,11 +87,11 @@ class Storage:
 
 
 class Outside:
-    """A system with transactions: what is prepared under a token is seen once the token is committed.
+    """System with transactions: output prepared under a token becomes visible when the token is committed.
 
-    A restore to an older checkpoint begins a new *history*: of what has been seen only what that checkpoint and those
-    before it name belongs to it. What the others name is *struck off*: it may be aborted, or committed late by a
-    process that has not heard of it yet, and counts in no history that goes on.
+    A restore to an older checkpoint begins a new *history*: only output named by that checkpoint and its predecessors
+    belongs to it. Output that other checkpoints name is *struck off*: it may be aborted, or committed late by a process
+    that does not yet know of the restore, and does not count in any later history.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class Outside:
             del self.prepared[token]
 
     def go_back(self, named: set[str]) -> None:
-        """A new history, in which complete checkpoints have named these."""
+        """Begin a new history, in which complete checkpoints have named these tokens."""
         self.struck |= self.named - named
         self.named = named
         self.seen = Counter(row for token in named for row in self.committed.get(token, ()))

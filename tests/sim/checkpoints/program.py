@@ -1,4 +1,4 @@
-"""The program of these simulations: spouts with splits, a shuffle, keyed state, a sink; and what it must lead to."""
+"""Program of the checkpoint simulation (spouts with splits, a shuffle, keyed state, a sink) and its reference."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ def record(split: int, position: int) -> Record:
 
 
 def is_bad(item: Record) -> bool:
-    """Whether the counting task cannot process this record: it has no effect but a letter for each half."""
+    """Return True if the counting task cannot process this record: its only effect is a dead letter for each half."""
     return item[0] % 10 == 7
 
 
 def process(state: MutableMapping[int, Any], item: Record, half: int) -> list[Output]:
-    """What a half of a record does to the state of the counting task, and what comes of it."""
+    """Apply a half of a record to the state of the counting task; return the output."""
     return [(item[0], f"bad {half}")] if is_bad(item) else process_good(state, item, half)
 
 
 def process_good(state: MutableMapping[int, Any], item: Record, half: int) -> list[Output]:
-    """A record reaches the counting task twice, straight and through the relay, in any order.
+    """Apply a half of a good record; the halves arrive directly and through the relay, in any order.
 
     Some keys count and start again at 4, some sum in place, and some join the two halves: the first is kept, the second
-    finds it, and the entry goes when it is empty. References never outlive the call, as users are told.
+    matches it, and the entry is deleted when it is empty. References never outlive the call, as the API requires.
     """
     number, key = item
     if key % 4 == 0:
@@ -59,7 +59,7 @@ def process_good(state: MutableMapping[int, Any], item: Record, half: int) -> li
 
 
 def reference(positions: dict[int, int]) -> tuple[dict[int, Any], Counter[Output]]:
-    """State and output when each split has been read up to its position."""
+    """Return state and output after each split has been read up to its position."""
     state: dict[int, Any] = {}
     output: Counter[Output] = Counter()
     for split in range(SPLITS):

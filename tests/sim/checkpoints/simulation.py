@@ -1,4 +1,4 @@
-"""The world of one seed: who runs, what is on the way, which fault comes next; and the oracle of each checkpoint."""
+"""Simulation of one seed: processes, messages in flight, faults, and the oracle of each checkpoint."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEPT = 3  # complete checkpoints
 
 @dataclass
 class Channel:
-    """From one task to another, in one generation. When it breaks, what is on the way is lost."""
+    """Channel from one task to another in one generation. A break loses the frames in flight."""
 
     generation: int
     source: int
@@ -36,7 +36,7 @@ class Channel:
 
 
 class CheckpointSimulation:
-    """Run it with ``run``; everything follows from the seed."""
+    """Checkpoint simulation, started with ``run``; the seed determines everything."""
 
     def __init__(self, seed: int, say: Callable[[str], None] | None = None, process: type[Task] = Task) -> None:
         self.draw = random.Random(seed)
@@ -59,7 +59,7 @@ class CheckpointSimulation:
         self.store.plans[1] = self.store.plan
         self.storage, self.outside = Storage(), Outside()
         self.complete: list[int] = [0]
-        self.removed: set[int] = set()  # checkpoints that went, since newer ones were there
+        self.removed: set[int] = set()  # checkpoints removed because newer ones existed
         self.tasks: dict[int, Task] = {}
         self.everybody: list[Any] = []
         self.channels: dict[tuple[int, int, int], Channel] = {}
@@ -86,7 +86,7 @@ class CheckpointSimulation:
             ends = self.ends.setdefault(key, {})
             before = ends.get(task.task)
             if before is not None and before is not task:
-                self._break(channel)  # another process of this task has had it: it is not opened again
+                self._break(channel)  # another process of this task has used it: it is not opened again
             else:
                 ends[task.task] = task
 
@@ -216,7 +216,7 @@ class CheckpointSimulation:
         self._remove_old()
 
     def _went_back(self, number: int) -> None:
-        """A new history begins with this checkpoint; those behind it are struck off."""
+        """Begin a new history with this checkpoint; later checkpoints are struck off."""
         self.counts["histories"] += 1
         self.log(f"back to checkpoint {number}")
         self.complete = self.complete[: self.complete.index(number) + 1]
@@ -225,12 +225,14 @@ class CheckpointSimulation:
         self._check_history(manifests[-1])
 
     def behind(self) -> list[int]:
-        """The older checkpoints that are kept: what went while newer ones were there is not there again when they are
-        struck off."""
+        """Return the older checkpoints that are kept.
+
+        Checkpoints that were removed do not return when newer ones are struck off.
+        """
         return [number for number in self.complete[-KEPT:-1] if number and number not in self.removed]
 
     def _check_history(self, manifest: Manifest) -> None:
-        """State and output, with what is prepared and named, are those of one execution up to these positions."""
+        """Check that state and output (also prepared and named output) equal one execution up to these positions."""
         number = manifest.checkpoint
         positions = {
             split: position
@@ -265,7 +267,7 @@ class CheckpointSimulation:
                         raise Violation(f"S1: of {sent} frames from {source} {taken} are in the cut of {destination}")
 
     def check_empty(self, master: Master) -> None:
-        """Everybody has aligned: nothing is on the way."""
+        """Check that all tasks have aligned and no frame is in flight."""
         generation = master.plan.generation.number
         if master.epoch != self.store.epoch or generation != self.store.plan.generation.number:
             return
@@ -303,7 +305,7 @@ class CheckpointSimulation:
                 del self.storage.files[name]
 
     def sweepable(self, generation: int, manifest: Manifest) -> list[str]:
-        """What a sink restored in ``generation`` removes: prepared by lower generations, named by nobody."""
+        """Return the tokens that a sink restored in ``generation`` removes: of lower generations and unnamed."""
         return [
             name
             for name in sorted(self.outside.prepared)
@@ -313,7 +315,7 @@ class CheckpointSimulation:
     def failed(self, cause: str) -> None:
         raise Violation(f"S3: the topology has failed: {cause}")
 
-    # Who runs.
+    # Processes.
 
     def _supervise(self) -> None:
         plan = self.store.plan
@@ -347,7 +349,7 @@ class CheckpointSimulation:
     # Faults.
 
     def fault_here(self, task: Task, *, often: bool = False) -> None:
-        """Right after a step of the protocol, or before one at which it would be most awkward."""
+        """Possibly inject a fault after a protocol step, or before one at which a fault is most likely to do harm."""
         if self.faulty and not task.cut_off and self.draw.random() < self.local_rate * (5 if often else 1):
             self._harm(task)
 
@@ -399,7 +401,7 @@ class CheckpointSimulation:
     # Running.
 
     def run(self) -> Counter[str]:
-        """Until everything is read, committed and at rest. Raises Violation."""
+        """Run until everything is read, committed and at rest. Raises Violation."""
         draw = self.draw
         _, whole = reference(EVERYTHING)
         while True:
@@ -445,5 +447,5 @@ class CheckpointSimulation:
 
 
 def run(seed: int, say: Callable[[str], None] | None = None, process: type[Task] = Task) -> Counter[str]:
-    """One schedule. Raises Violation."""
+    """Run one schedule. Raises Violation."""
     return CheckpointSimulation(seed, say, process).run()

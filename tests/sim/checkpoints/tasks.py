@@ -36,7 +36,7 @@ CODEC = ValuesCodec()
 
 
 class Task:
-    """One incarnation. It does nothing until a plan names a generation; then it restores, reports, and waits."""
+    """Incarnation of a task. It waits for a plan that names a generation, then restores and reports."""
 
     def __init__(self, world: CheckpointSimulation, task: int, component: str, incarnation: int) -> None:
         self.world, self.task, self.component, self.incarnation = world, task, component, incarnation
@@ -62,17 +62,17 @@ class Task:
 
     @staticmethod
     def position_in(row: tuple[Any, ...]) -> tuple[int, int]:
-        """The split and the position that a row of a spout's snapshot holds."""
+        """Return the split and the position in a row of a spout's snapshot."""
         split, position = row
         return split, position
 
     @staticmethod
     def is_barrier(what: Any) -> bool:
-        """Whether this is no frame."""
+        """Return True if this is a barrier."""
         return isinstance(what, Barrier)
 
     def cut(self) -> tuple[Counter[int], Counter[int]]:
-        """How many frames were sent and taken, by task, until now."""
+        """Return how many frames have been sent and received so far, by task."""
         return self.sent, self.taken
 
     @property
@@ -93,7 +93,7 @@ class Task:
         self.dead = True
         self.world.disconnect(self)
 
-    # What the master says.
+    # Messages of the master.
 
     def apply_command(self, epoch: int, plan: Plan, wish: CheckpointCommand) -> None:
         if epoch < self.epoch:
@@ -136,7 +136,7 @@ class Task:
         except Violation:
             if self.world.store.plan.generation.number == plan.generation.number and not self.cut_off:
                 raise
-            while True:  # it woke late: what it shall load has been removed meanwhile
+            while True:  # it resumed late: the files it needs have been removed meanwhile
                 yield
         if self.component == SINK:
             yield from self._settle_tokens(plan, manifest)
@@ -167,7 +167,7 @@ class Task:
         return read_part(part, lambda offset, size: data[offset : offset + size], groups, CODEC)
 
     def _settle_tokens(self, plan: Plan, manifest: Manifest) -> Iterator[None]:
-        """What the checkpoint names is committed again; what lower generations left and it does not name goes."""
+        """Commit the tokens that the checkpoint names, and abort the remaining ones of lower generations."""
         for token in manifest.tokens_of(self.task, plan.tasks[SINK], SINK):
             self.world.outside.commit(token.name)
             yield
@@ -243,7 +243,7 @@ class Task:
             task, what = self.pending[0]
             channel = self.world.channel(self.task, task, self)
             if channel is None:
-                self.pending.popleft()  # it broke: lost, and everybody will hear of it
+                self.pending.popleft()  # it broke: the frame is lost, and the break is reported
                 continue
             if not self.is_barrier(what) and sum(not self.is_barrier(f) for f in channel.queue) >= CAPACITY:
                 return

@@ -1,4 +1,4 @@
-"""``python -m tests.sim.shells SEED…``: schedules of production shells, with what their logs say."""
+"""Run schedules of production shells (``python -m tests.sim.shells SEED…``) with their logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .schedule import run
 
 
 def main() -> int:
-    """1 if a law is broken."""
+    """Run the command; return 1 if an invariant is broken."""
     logging.basicConfig(level=logging.DEBUG, format="%(name)s %(message)s")
     broken = 0
     for seed in map(int, sys.argv[1:]):

@@ -1,8 +1,10 @@
-"""One container: a production stream manager core behind its production host and server, and tasks, each with its
-production gateway and inbox. What an executor would do with them is done here: emit, take, give credit.
+"""One container: a production stream manager with its host and server, and tasks with production gateways.
 
-Laws, checked at each step: the frames of a pair of tasks come in order and once; nobody sends beyond its credit; what
-a stream manager says is heard after its own hello, with its own incarnation; the core is sound after each event.
+The test code replaces the executors: it emits, receives and grants credit.
+
+Invariants, checked at each step: the frames of a pair of tasks arrive in order and once; no process sends beyond its
+credit; messages of a stream manager arrive after its own hello, with its own incarnation; the core is sound after each
+event.
 """
 
 from __future__ import annotations
@@ -47,17 +49,17 @@ from .loop import OWNER, VirtualLoop
 
 TOPOLOGY_ID, SECRET = "t-1", "secret"
 SPOUTS, BOLTS = (1, 2), (3, 4, 5)
-WINDOW = 3_000  # bytes that a task takes at a time
+WINDOW = 3_000  # bytes that a task receives at a time
 LARGEST = 4_000  # bytes of a frame's values
 OPEN_AT_MOST = 20_000  # bytes that a task has posted and its gateway has not sent
-FRAMES = (20, 80, 250)  # that a life of a spout's task emits
+FRAMES = (20, 80, 250)  # emitted by a life of a spout's task
 NUMBER = struct.Struct("<IIH")  # life of the source, number of the first tuple, tuples
 LAUNCH = Launch("sim", "r", "e", "t", TOPOLOGY_ID, "memory://", "/nowhere", "/nowhere")
 REPORT = ProcessMetrics("s", "container_1_s_1", 1, 1, 0, 0.0)
 
 
 def make_plan() -> PhysicalPlan:
-    """Spouts and bolts in one container."""
+    """Return a plan of spouts and bolts in one container."""
     shuffle = GroupingSpec(GroupingKind.SHUFFLE)
     schema = (StreamSchema("default", ("x",)),)
     components = (
@@ -88,7 +90,7 @@ class Detached:
 
 
 class Manager:
-    """One life of the stream manager."""
+    """Life of the stream manager."""
 
     def __init__(self, container: Container, life: int) -> None:
         self.incarnation = 100 + life
@@ -103,14 +105,14 @@ class Manager:
         self._ticks: asyncio.Task[None]
 
     async def start(self) -> None:
-        """Listen."""
+        """Start listening."""
         OWNER.set(self)
         self.host.handle(PlanLoaded(self._container.plan, 1))
         await self.server.start(LAUNCH.stream_manager_socket(1))
         self._ticks = asyncio.get_running_loop().create_task(self._tick())
 
     async def die(self) -> None:
-        """kill -9: nobody is told in order. What it has counted dies with it, and so is not looked at."""
+        """End as by kill -9, without closing anything in order. Its counts are lost with it and are not checked."""
         loop = self._container.loop
         loop.stop_listening(LAUNCH.stream_manager_socket(1))
         loop.cut_all_of(self)
@@ -118,7 +120,7 @@ class Manager:
         await self.server.stop(0.0)
 
     def lost(self) -> int:
-        """Tuples that it has counted as lost on the way to instances."""
+        """Return the tuples that it has counted as lost on the way to instances."""
         return sum(sum(n.link.lost.values()) for n in self.core.connections.all())
 
     async def _tick(self) -> None:
@@ -147,7 +149,7 @@ class Manager:
 
 
 class Task:
-    """One life of a task."""
+    """Life of a task."""
 
     def __init__(self, container: Container, task: int, life: int) -> None:
         self.task, self.life = task, life
@@ -168,14 +170,14 @@ class Task:
         self._parts: list[asyncio.Task[Any]] = []
 
     def start(self) -> None:
-        """Run it, as a process of its own."""
+        """Start the task as its own process."""
         context = copy_context()
         context.run(OWNER.set, self)
         loop = self._container.loop
         self._parts = [loop.create_task(part, context=context) for part in (self._gate(), self._execute())]
 
     async def die(self) -> None:
-        """kill -9."""
+        """End as by kill -9."""
         self.alive = False
         for part in self._parts:
             part.cancel()
@@ -183,7 +185,7 @@ class Task:
         await asyncio.gather(*self._parts, return_exceptions=True)
 
     def idle(self) -> bool:
-        """True if nothing waits here and its link stands."""
+        """Return True if nothing is queued here and the link is up."""
         gateway = self.gateway
         sent = gateway._outgoing.empty() and not gateway._posted
         return gateway._linked and sent and not self.waiting and not self.inbox._items
@@ -258,7 +260,7 @@ class Task:
 
 
 class Container:
-    """All of it."""
+    """Container of a stream manager and its tasks."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.loop = loop
@@ -275,24 +277,24 @@ class Container:
         self.tasks: dict[int, Task] = {}
 
     async def start(self) -> None:
-        """Start everything."""
+        """Start the stream manager and all tasks."""
         await self.start_manager()
         for task in SPOUTS + BOLTS:
             self.start_task(task)
 
     async def start_manager(self) -> None:
-        """In a context of its own, which says whose connections they are."""
+        """Start the stream manager in its own context, which identifies its connections."""
         await asyncio.get_running_loop().create_task(self.manager.start(), context=copy_context())
 
     def start_task(self, task: int) -> None:
-        """A new life."""
+        """Start a new life of a task."""
         before = self.tasks.get(task)
         life = self.tasks[task] = Task(self, task, before.life + 1 if before else 1)
         self.lives.append(life)
         life.start()
 
     async def kill_manager(self, for_seconds: float) -> None:
-        """It dies, and there is another one after a while."""
+        """Kill the stream manager and start a new one after a while."""
         self.died = True
         self.dead.add(self.manager.incarnation)
         await self.manager.die()
@@ -301,17 +303,17 @@ class Container:
         await self.start_manager()
 
     async def kill_task(self, task: int) -> None:
-        """It dies, and another one is started at once."""
+        """Kill a task and start a new life at once."""
         self.died = True
         await self.tasks[task].die()
         self.start_task(task)
 
     def missing(self) -> int:
-        """Tuples that were emitted and have not come."""
+        """Return the tuples that were emitted and have not arrived."""
         return sum(life.emitted.total() for life in self.lives) - self.received.total()
 
     def unsettled(self) -> list[str]:
-        """What has not come to rest yet."""
+        """Return what has not come to rest yet."""
         waits = [f"task {task} is not idle" for task, life in self.tasks.items() if not life.idle()]
         links = [n for n in self.manager.core.connections.all() if n.link.weight or not n.link.is_open]
         waits += [f"the link to task {n.link.task} has something to send, or is down" for n in links]

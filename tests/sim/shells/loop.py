@@ -1,13 +1,13 @@
-"""An asyncio loop without a clock and without sockets: time passes when nothing else is left to do.
+"""An asyncio loop without a clock and sockets: time passes when nothing else is left to do.
 
-Theory of operation. ``asyncio.BaseEventLoop`` keeps the ready queue and the timers; what it calls a selector is asked
-to wait until the next timer, and here waiting moves the clock. If there is no timer either, nothing would ever happen
-again, which is a deadlock and said so. Unix sockets are pairs of ``Transport`` joined by two ``Pipe``, one each way:
-bytes arrive late and in pieces of any size, in order; a pipe takes so much into its kernel's buffer and lets the writer
-wait for the rest. All chance comes from one random source, so a seed fixes what happens.
+Theory of operation. ``asyncio.BaseEventLoop`` keeps the ready queue and the timers. It asks its selector to wait until
+the next timer, and here waiting advances the clock. Without a timer, nothing would ever happen again: the loop reports
+a deadlock. Unix sockets are pairs of ``Transport`` joined by two ``Pipe``, one in each direction: bytes arrive late and
+in pieces of any size, in order; a pipe has a kernel buffer of limited size, beyond which the writer waits. All
+randomness comes from one source, so a seed determines the run.
 
-Faults: ``Transport.cut`` (nothing more arrives; each end learns of it at a time of its own), ``Pipe.garble_ms`` (the
-next frame has a header that no decoder takes), ``Pipe.stall`` (nothing arrives for a while).
+Faults: ``Transport.cut`` (nothing more arrives; each end learns of it at its own time), ``Pipe.garble_ms`` (the next
+frame has an invalid header), ``Pipe.stall`` (nothing arrives for a while).
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from heron_runtime.net.frames import HEADER, MAX_MESSAGE_BYTES
 
 from ..simulation import Violation
 
-OWNER: ContextVar[object] = ContextVar("OWNER")  # whose process the running code is of
+OWNER: ContextVar[object] = ContextVar("OWNER")  # process that owns the running code
 KERNEL_BYTES = (2_000, 20_000, 212_992)
 SLOWEST_TO_LEARN = 2.0  # seconds until an end knows that its connection is broken
 
 
 class _Waiting:
-    """The loop's selector: no file ever has anything to say."""
+    """Selector of the loop, in which no file is ever ready."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
 
     def select(self, timeout: float | None) -> list[Any]:
-        """Let so many seconds pass."""
+        """Advance the clock by this many seconds."""
         if timeout is None:
             raise Violation("nothing will ever happen again")
         self._loop.now += timeout
         return []
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """The loop, and the servers that listen on it by path. ``broken`` is the first law that did not hold."""
+    """Loop with simulated time, and servers that listen by path. ``broken`` is the first broken invariant."""
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__()
@@ -60,28 +60,28 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.set_exception_handler(lambda _, context: self.note(context.get("exception"), context["message"]))
 
     def time(self) -> float:
-        """Seconds since it began."""
+        """Return the seconds since the start."""
         return self.now
 
     def break_law(self, law: str) -> NoReturn:
-        """Raises Violation, and remembers it: asyncio keeps what tasks raise to itself."""
+        """Raise Violation and store it, since asyncio does not propagate exceptions of tasks."""
         violation = Violation(law)
         self.note(violation, law)
         raise violation
 
     def note(self, error: BaseException | None, message: str) -> None:
-        """Something went wrong that nobody caught."""
+        """Record an error that was not caught."""
         if self.broken is None:
             self.broken = error if isinstance(error, Violation) else Violation(f"{message}: {error!r}")
             self.stop()
 
     async def create_unix_server(self, protocol_factory: Any, path: Any = None, **_: Any) -> Any:
-        """Listen."""
+        """Listen at a path."""
         server = self._servers[str(path)] = Server(self, str(path), protocol_factory)
         return server
 
     async def create_unix_connection(self, protocol_factory: Any, path: Any = None, **_: Any) -> Any:
-        """Connect to who listens there. Raises ConnectionRefusedError."""
+        """Connect to the server at a path. Raises ConnectionRefusedError."""
         await asyncio.sleep(self.rng.uniform(0, self.slowest))
         server = self._servers.get(str(path))
         if server is None:
@@ -94,29 +94,29 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return near, client
 
     def stop_listening(self, path: str) -> None:
-        """Who listens there is gone."""
+        """Remove the server at a path."""
         self._servers.pop(path, None)
 
     def cut_all_of(self, owner: object) -> None:
-        """A process is dead: it hears nothing any more, and the other ends learn of it."""
+        """Cut all connections of a dead process; the other ends learn of it."""
         for near in list(self.transports):
             for end in (near, near.far):
                 if end.owner is owner:
                     end.die()
 
     def busy(self) -> bool:
-        """True while bytes are under way."""
+        """Return True while bytes are in flight."""
         return any(end.out.waiting for near in self.transports for end in (near, near.far))
 
     def _process_events(self, event_list: Any) -> None:
-        """There are none."""
+        """Do nothing, since files are never ready."""
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps, so nobody needs to be woken."""
+        """Do nothing: the loop never sleeps."""
 
 
 class Server:
-    """Listens at a path."""
+    """Server that listens at a path."""
 
     def __init__(self, loop: VirtualLoop, path: str, factory: Callable[[], Any]) -> None:
         self.owner = OWNER.get()
@@ -125,12 +125,12 @@ class Server:
         self._path = path
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._loop.stop_listening(self._path)
 
 
 class Pipe:
-    """One direction. What is in ``kernel`` is under way; what is beyond its capacity waits at the writer."""
+    """One direction of a connection. ``kernel`` holds bytes in flight; excess bytes wait at the writer."""
 
     def __init__(self, loop: VirtualLoop, source: Transport, target: Transport) -> None:
         self._loop = loop
@@ -147,15 +147,15 @@ class Pipe:
 
     @property
     def waiting(self) -> int:
-        """Bytes under way."""
+        """Return the bytes in flight."""
         return 0 if self.over else len(self._buffer)
 
     def garble(self) -> None:
-        """The header of the next frame makes no sense."""
+        """Corrupt the header of the next frame."""
         self._garble = True
 
     def stall(self, seconds: float) -> None:
-        """Nothing arrives for so long."""
+        """Delay all data for this many seconds."""
         self._stalled_until = self._loop.now + seconds
 
     def frame(self, head: bytes, body: bytes) -> None:
@@ -170,22 +170,22 @@ class Pipe:
         self.go()
 
     def end(self) -> None:
-        """Nothing more will be written."""
+        """Mark the end of the data."""
         self._eof = True
         self.go()
 
     def drop_unsent(self) -> None:
-        """The writer is gone; the kernel still delivers what it has taken."""
+        """Drop the data of a dead writer that the kernel has not accepted."""
         del self._buffer[self._capacity :]
         self.end()
 
     def cut(self) -> None:
-        """Nothing more arrives."""
+        """Drop all data; nothing more arrives."""
         self.over = True
         self._buffer.clear()
 
     def go(self) -> None:
-        """Have the next piece arrive, unless one is under way or nobody reads."""
+        """Schedule the next piece, unless one is in flight or the reader is paused."""
         if self._timer is None and not self.over and self._target.reads and (self._buffer or self._eof):
             when = max(self._stalled_until, self._loop.now + self._loop.rng.uniform(0, self._loop.slowest))
             self._timer = self._loop.call_at(when, self._arrive)
@@ -225,17 +225,17 @@ class Transport(asyncio.Transport):
         self._closed = False
 
     def join(self, far: Transport) -> None:
-        """Make a connection of two ends."""
+        """Connect two ends."""
         self.far, far.far = far, self
         self.out, far.out = Pipe(self._loop, self, far), Pipe(self._loop, far, self)
 
     def begin(self, protocol: Any) -> None:
-        """Whose end it is."""
+        """Attach the protocol of this end."""
         self.protocol = protocol
         protocol.connection_made(self)
 
     def writelines(self, list_of_data: Any) -> None:
-        """A frame: its header and its body."""
+        """Write a frame: its header and its body."""
         if self._closed:
             return
         if self.far._closed:
@@ -245,11 +245,11 @@ class Transport(asyncio.Transport):
         self.out.frame(bytes(head), bytes(body))
 
     def write_eof(self) -> None:
-        """This end is done writing."""
+        """End writing on this side."""
         self.out.end()
 
     def abort(self) -> None:
-        """Close: the kernel delivers what it has, or the other end hears of a reset."""
+        """Close: the kernel delivers its data, or the other end gets a reset."""
         if not self._closed:
             if self._loop.rng.random() < 0.5:
                 self.out.drop_unsent()
@@ -259,7 +259,7 @@ class Transport(asyncio.Transport):
             self._lose(None)
 
     def die(self) -> None:
-        """Its process is dead: as ``abort``, but nobody here is told."""
+        """Close as ``abort`` for a dead process, without notifying its protocol."""
         if not self._closed:
             self._closed, self.reads = True, False
             self.far.out.cut()
@@ -271,35 +271,35 @@ class Transport(asyncio.Transport):
             self._forget()
 
     def cut(self) -> None:
-        """The connection breaks; each end learns of it later."""
+        """Break the connection; each end learns of it later."""
         for end in (self, self.far):
             end.out.cut()
             end.learn(ConnectionResetError("broken"))
 
     def learn(self, error: Exception) -> None:
-        """This end learns of it after a while."""
+        """Notify this end after a while."""
         self._loop.call_later(self._loop.rng.uniform(0, SLOWEST_TO_LEARN), self._lose, error)
 
     def resume(self) -> None:
-        """The kernel has taken what waited."""
+        """Continue after the kernel has accepted the waiting data."""
         if not self._closed:
             self.protocol.resume_writing()
 
     def is_closing(self) -> bool:
-        """True once closed."""
+        """Return True once closed."""
         return self._closed
 
     def pause_reading(self) -> None:
-        """Take nothing."""
+        """Stop reading."""
         self.reads = False
 
     def resume_reading(self) -> None:
-        """Take again."""
+        """Continue reading."""
         self.reads = not self._closed
         self.far.out.go()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Both are 0, for that is what links ask for."""
+        """Check that the limit is 0, as links request."""
         assert high == 0
 
     def _lose(self, error: Exception | None) -> None:

@@ -1,7 +1,7 @@
-"""One schedule of production shells: emit under faults for some simulated seconds, then all must come to rest.
+"""One schedule of production shells: emit under faults for some simulated seconds, then come to rest.
 
-At rest every link stands and knows the stream manager that lives, nothing waits, and what has not arrived was counted
-by a gateway or a stream manager. Where a process has died, what was in it is counted by nobody, so nothing is compared.
+At rest every link is up and knows the living stream manager, nothing is queued, and a gateway or a stream manager has
+counted each missing tuple. If a process has died, its losses are not counted, so counts are not compared.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ..simulation import Violation
 from .container import Container
 from .loop import VirtualLoop
 
-FAULTLESS, DEATHS = 4, 3  # one seed in so many has no fault at all; of the others one in so many has deaths
+FAULTLESS, DEATHS = 4, 3  # one seed in this many has no faults; of the others one in this many has deaths
 REST_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a schedule came to."""
+    """Outcome of a schedule."""
 
     received: int
     missing: int
@@ -33,14 +33,14 @@ class Outcome:
 
 
 class _Errors(logging.Handler):
-    """What a shell logs as an error is a fault of the shell."""
+    """Log handler that treats an error logged by a shell as a fault of the shell."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__(logging.ERROR)
         self._loop = loop
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Remember the first."""
+        """Store the first error."""
         self._loop.note(record.exc_info[1] if record.exc_info else None, record.getMessage())
 
 
@@ -53,11 +53,11 @@ def run(seed: int) -> Outcome:
         main = loop.create_task(_run(loop, seed))
         try:
             outcome = loop.run_until_complete(main)
-        except RuntimeError:  # stopped by a law that was broken elsewhere
+        except RuntimeError:  # stopped by a violation elsewhere
             if loop.broken is None:
                 raise
             raise loop.broken from None
-        gc.collect()  # a task that was dropped while it waited says so here, and not in whichever schedule comes later
+        gc.collect()  # a task dropped while waiting is reported here, not in a later schedule
         if loop.broken is not None:
             raise loop.broken
         return outcome
@@ -67,7 +67,7 @@ def run(seed: int) -> Outcome:
 
 
 def _end(loop: VirtualLoop) -> None:
-    loop.broken = Violation("over")  # what is torn down now breaks no law
+    loop.broken = Violation("over")  # errors while closing down do not count
     rest = asyncio.all_tasks(loop)
     for task in rest:
         task.cancel()
@@ -75,7 +75,7 @@ def _end(loop: VirtualLoop) -> None:
     while not over.done():
         try:
             loop.run_until_complete(over)
-        except RuntimeError:  # what has stopped the loop before stops it once more
+        except RuntimeError:  # the cause of the stop also stops the loop here
             pass
     loop.close()
 
@@ -100,7 +100,7 @@ async def _run(loop: VirtualLoop, seed: int) -> Outcome:
 
 
 async def _strike(container: Container, seed: int) -> int:
-    """Faults for a while; returns how many."""
+    """Inject faults for a while; return how many."""
     loop, rng = container.loop, container.loop.rng
     until, rate, faults = rng.choice((2.0, 5.0)), rng.choice((0.05, 0.2, 1.0)), 0
     kinds = ["cut", "cut", "garble", "stall", "slow"]

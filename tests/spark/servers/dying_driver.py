@@ -1,5 +1,8 @@
-"""``python dying_driver.py FLAG …``: ``python -m data_pipeline …``, whose first task that has staged takes its worker
-with it (noted in the file FLAG), and whose driver is killed between rename and commit."""
+"""``python -m data_pipeline …`` with injected deaths of a worker and of the driver: ``python dying_driver.py FLAG …``.
+
+The first task that has staged kills its worker (recorded in the file FLAG). The driver is killed between rename and
+commit.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ FLAG = sys.argv[1]
 
 
 class Dying(tasks.StageTask):
-    """One of them does."""
+    """Task that kills its worker once."""
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         for report in super().__call__(batches):

@@ -1,6 +1,8 @@
-"""``python dying_stream.py WHERE:N …``: ``python -m data_pipeline …`` by micro-batches, whose driver is killed in
-micro-batch N: when its tasks have ``staged``, when its commits are ``owed`` since its portion has its name, or when
-they are ``settled`` and Spark does not know of it yet."""
+"""``python -m data_pipeline …`` by micro-batches with a driver death: ``python dying_stream.py WHERE:N …``.
+
+The driver is killed in micro-batch N: when its tasks have ``staged``, when its commits are ``owed`` because its portion
+has its final name, or when they are ``settled`` and Spark does not know yet.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,13 @@ WHERE, _, NUMBER = sys.argv[1].partition(":")
 
 
 def die_at(where: str, number: object) -> None:
-    """If it is there."""
+    """Kill the process if it has reached the chosen point."""
     if (where, str(number)) == (WHERE, NUMBER):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Dying(OutputFolder):
-    """That of a portion."""
+    """Output folder of a portion, with the death points ``staged`` and ``owed``."""
 
     def commit(self, manifest: Mapping[str, Any]) -> None:
         die_at("staged", manifest["last"])
@@ -34,7 +36,7 @@ class Dying(OutputFolder):
 
 
 def settled(place: Place) -> list[str]:
-    """Behind that of a portion."""
+    """Settle the commits of a portion, with the death point ``settled`` after it."""
     steps = settle(place)
     die_at("settled", place.url.rpartition("-")[2])
     return steps

@@ -1,5 +1,7 @@
-"""Programs on real Spark that write to real servers: each record once, whoever is killed, and nothing that does not
-count. (``test_spark_staged_laws.py`` tries each place to die at.)"""
+"""Spark programs that write to real servers: each record once, whichever process is killed.
+
+``test_spark_staged_laws.py`` tries every point of death.
+"""
 
 from __future__ import annotations
 
@@ -71,13 +73,13 @@ def redis() -> Iterator[RedisServer]:
 
 
 def spark_runs(spark: SparkSession, program: Program, folder: Path, **more: Any) -> tuple[str, str]:
-    """What the command prints, and says."""
+    """Return the command's standard output and messages."""
     said = io.StringIO()
     request = Request(Path("p.py"), output_path=str(folder / "out"), **more)
     return compute_result(spark, resolve_request(request, Loaded(program, ())), said), said.getvalue()
 
 
-def test_each_record_once_though_a_worker_and_the_driver_are_killed(
+def test_each_record_is_written_once_after_a_worker_and_the_driver_are_killed(
     spark: SparkSession, postgres: PostgresServer, redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, flag, out = tmp_path / "words.py", tmp_path / "flag", tmp_path / "out"
@@ -115,9 +117,9 @@ def test_each_record_once_though_a_worker_and_the_driver_are_killed(
 def into_all(
     postgres: PostgresServer, brokers: KafkaMock, jetstream: NatsServer, folder: Path, bad: Any, table: str = "plain"
 ) -> Program:
-    """Numbers and words to each system; ``bad``: the word of number 5."""
+    """Write numbers and words to each system; ``bad`` is the word of number 5."""
 
-    def record(number: int) -> dict[str, Any]:  # inside, so that workers get the function itself
+    def record(number: int) -> dict[str, Any]:  # nested, so that workers get the function by value
         return {"id": number, "word": bad if number == 5 else f"wörd {number}", "more": ...}
 
     builder, fields = Builder("into"), ["id", "word"]
@@ -132,10 +134,10 @@ def into_all(
     return builder.build()
 
 
-def test_every_system_and_what_a_dead_run_has_left(
+def test_all_systems_skip_a_rejected_record_and_a_dead_runs_data(
     spark: SparkSession, postgres: PostgresServer, brokers: KafkaMock, jetstream: NatsServer, tmp_path: Path
 ) -> None:
-    """A record that one system has no place for is put aside, of all; what the first pass has staged is thrown away."""
+    """A record rejected by one system becomes a dead letter for all; data staged by the first pass is discarded."""
     program = into_all(postgres, brokers, jetstream, tmp_path, "zero \0 byte")
     dead = dead_run(program, tmp_path)
     assert postgres.left()[0][1] >= 1
@@ -159,7 +161,7 @@ def test_every_system_and_what_a_dead_run_has_left(
 
 
 def dead_run(program: Program, folder: Path) -> Path:
-    """A run whose driver has died when some of its tasks had staged; the folder it left."""
+    """Leave the folder of a run whose driver died after some of its tasks had staged."""
     found = plan(program)
     journal = Staging(found.program, found.outputs, bool).journal
     for output in found.outputs[:-1]:
@@ -174,7 +176,7 @@ def dead_run(program: Program, folder: Path) -> Path:
     return place
 
 
-def test_what_is_wrong_is_said_before_or_names_its_step(
+def test_sink_errors_name_the_step_and_write_nothing(
     spark: SparkSession, postgres: PostgresServer, brokers: KafkaMock, jetstream: NatsServer, tmp_path: Path
 ) -> None:
     program = into_all(postgres, brokers, jetstream, tmp_path, None, "strict")

@@ -1,6 +1,6 @@
-"""What servers hold, read on real Spark: as the reference reads it, whole or not at all, and no password in sight.
+"""Server sources on Spark: read like the reference, completely or not at all, without passwords in messages.
 
-A job costs a second and more, so all systems share one.
+A job costs more than a second, so all systems share one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FIELDS = ["word", "n"]
 
 @pytest.fixture(scope="module")
 def redis() -> Iterator[RedisServer]:
-    """Its streams ``a`` and ``b`` hold words."""
+    """Yield a Redis server whose streams ``a`` and ``b`` hold words."""
     with running_server(RedisServer) as made:
         fill(made)
         yield made
@@ -54,7 +54,7 @@ def fill(server: RedisServer) -> None:
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[PostgresServer]:
-    """Its table ``words`` holds words, and so does the log behind slot ``words``."""
+    """Yield a server whose table ``words`` holds words, as does the log of slot ``words``."""
     with running_server(PostgresServer) as made:
         made.ask("CREATE TABLE words (id bigint PRIMARY KEY, word text, n bigint, price numeric, at timestamptz)")
         made.ask("CREATE PUBLICATION words FOR TABLE words")
@@ -65,7 +65,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[KafkaMock]:
-    """Their topic ``words`` holds words."""
+    """Yield a Kafka mock whose topic ``words`` holds words."""
     with kafka_mock() as made:
         for number in range(20):
             headers = {"word": "xyzé"[number % 4], "n": str(number)}
@@ -75,7 +75,7 @@ def brokers() -> Iterator[KafkaMock]:
 
 @pytest.fixture(scope="module")
 def jetstream() -> Iterator[NatsServer]:
-    """Its stream ``words`` holds words."""
+    """Yield a NATS server whose stream ``words`` holds words."""
     with running_server(NatsServer) as made:
         made.make("words")
         for number in range(20):
@@ -103,12 +103,12 @@ def changes(postgres: PostgresServer, **more: Any) -> ServerSource:
 
 
 def job(source: ServerSource, folder: Path) -> ResolvedRequest:
-    """A batch as the command asks for it."""
+    """Return a batch request as the command creates it."""
     request = Request(Path("p.py"), output_path=str(folder / "out"))
     return resolve_request(request, Loaded(program(source, folder / "unused").build(), ()))
 
 
-def test_spark_reads_what_the_reference_reads(
+def test_spark_reads_the_same_records_as_the_reference(
     spark: SparkSession, redis: RedisServer, postgres: PostgresServer, brokers: KafkaMock, jetstream: NatsServer,
 ) -> None:  # fmt: skip
     sources = [
@@ -122,7 +122,7 @@ def test_spark_reads_what_the_reference_reads(
         assert differences(expected, seen) == {}, source
 
 
-def test_a_job_reads_what_was_there_when_it_began_and_puts_aside_what_fails(
+def test_job_reads_records_up_to_its_start_and_skips_failing_ones(
     spark: SparkSession, redis: RedisServer, tmp_path: Path
 ) -> None:
     redis.client.xadd("a", {"word": "bad", "n": -1})
@@ -139,7 +139,7 @@ def test_a_job_reads_what_was_there_when_it_began_and_puts_aside_what_fails(
     fill(redis)
 
 
-def test_no_part_of_a_source_is_a_result_and_no_plan_says_a_password(
+def test_incomplete_source_gives_no_result_and_plans_hide_passwords(
     spark: SparkSession, redis: RedisServer, tmp_path: Path
 ) -> None:
     found = job(of_redis(redis), tmp_path)
@@ -157,7 +157,7 @@ def test_no_part_of_a_source_is_a_result_and_no_plan_says_a_password(
     fill(redis)
 
 
-def test_what_is_not_there_is_said_before_spark_starts(redis: RedisServer, tmp_path: Path) -> None:
+def test_missing_stream_or_server_is_reported_before_spark_starts(redis: RedisServer, tmp_path: Path) -> None:
     with pytest.raises(ConnectError, match="has no stream 'absent'"):
         job(redis_stream(redis.url, "absent", ["id"], password_file=redis.password_file), tmp_path)
     nobody = redis_stream("redis://127.0.0.1:1", "a", ["id"], password_file=redis.password_file)
@@ -165,10 +165,8 @@ def test_what_is_not_there_is_said_before_spark_starts(redis: RedisServer, tmp_p
         job(nobody, tmp_path)
 
 
-def test_micro_batches_of_ranges_give_what_a_batch_gives(
-    spark: SparkSession, redis: RedisServer, tmp_path: Path
-) -> None:
-    """A server and a folder; the second run dies between its portion and its result, and the third goes on."""
+def test_micro_batches_of_ranges_equal_a_batch(spark: SparkSession, redis: RedisServer, tmp_path: Path) -> None:
+    """A server and a folder; the second run dies between its portion and its result, and the third continues."""
     (tmp_path / "in").mkdir()
     builder = Builder("streamed")
     words = builder.source(of_redis(redis), name="redis")
@@ -200,7 +198,7 @@ def test_micro_batches_of_ranges_give_what_a_batch_gives(
     fill(redis)
 
 
-def test_micro_batches_of_changes_confirm_what_came_before(
+def test_micro_batches_of_changes_confirm_earlier_changes(
     spark: SparkSession, postgres: PostgresServer, tmp_path: Path
 ) -> None:
     builder = Builder("changed")

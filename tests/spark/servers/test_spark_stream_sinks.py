@@ -1,5 +1,7 @@
-"""Micro-batches on real Spark into real servers and tables: each record once, whoever is killed, and what a result
-replaces is what a batch would have written. (``test_spark_stream_laws.py`` tries each place to die at.)"""
+"""Micro-batches on Spark into real servers and tables: each record once, whichever process is killed.
+
+Replaced results equal those of a batch. ``test_spark_stream_laws.py`` tries every point of death.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 def arrive(folder: Path, numbers: range, a_file: int = ROWS_A_FILE) -> None:
-    """In several files."""
+    """Write numbers to several files."""
     folder.mkdir(exist_ok=True)
     for first in numbers[::a_file]:
         lines = [json.dumps({"id": n, "word": f"wörd {n % 7}"}) for n in range(first, first + a_file)]
@@ -68,17 +70,17 @@ def arrive(folder: Path, numbers: range, a_file: int = ROWS_A_FILE) -> None:
 
 
 def streams(spark: SparkSession, program: Program, folder: Path, most: int = 2, **more: Any) -> tuple[str, str]:
-    """What the command prints, and says."""
+    """Return the command's standard output and messages."""
     said = io.StringIO()
     streaming = Streaming(str(folder / "checkpoint"), None, most)
     request = Request(Path("p.py"), output_path=str(folder / "out"), streaming=streaming, **more)
     return compute_result(spark, resolve_request(request, Loaded(program, ())), said), said.getvalue()
 
 
-def test_each_record_once_though_input_arrives_between_drivers_that_are_killed(
+def test_each_record_is_written_once_when_input_arrives_between_killed_drivers(
     spark: SparkSession, postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two files a micro-batch: the first is settled, of the second tasks have staged, the third is owed."""
+    """Each micro-batch has two files: the first is settled, the tasks of the second have staged, the third is owed."""
     file, folder, table = tmp_path / "words.py", tmp_path / "in", make(tmp_path / "table")
     file.write_text(PROGRAM)
     told = [str(folder), postgres.dsn, str(postgres.password_file), table]
@@ -118,15 +120,15 @@ def test_each_record_once_though_input_arrives_between_drivers_that_are_killed(
 
 
 def writers(table: Path) -> set[str]:
-    """Who has marks in the log of a Delta table."""
+    """Return the writers with marks in the log of a Delta table."""
     lines = [line for file in (table / "_delta_log").glob("*.json") for line in file.read_text().splitlines()]
     return {json.loads(line)["txn"]["appId"] for line in lines if line.startswith('{"txn"')}
 
 
-def test_every_system_and_a_record_that_one_has_no_place_for(
+def test_all_systems_skip_a_record_that_one_rejects(
     spark: SparkSession, postgres: PostgresServer, brokers: KafkaMock, jetstream: NatsServer, tmp_path: Path
 ) -> None:
-    """It is put aside, of all; what the first pass has staged is thrown away. Nothing but files is kept."""
+    """The record becomes a dead letter for all systems; data staged by the first pass is discarded."""
     builder, fields = Builder("into"), ["id", "word"]
     records = builder.source(files(tmp_path / "in", "json"), name="in")
     records.sink(to_table(postgres.dsn, "plain", fields, password_file=postgres.password_file), name="table")
@@ -157,8 +159,8 @@ def test_every_system_and_a_record_that_one_has_no_place_for(
     assert [path for place in ("kafka", "nats") for path in (tmp_path / place).iterdir()] == []
 
 
-def test_a_program_without_results_appends_and_puts_aside(spark: SparkSession, tmp_path: Path) -> None:
-    """To Iceberg, whose properties are no more with each micro-batch; and what is older than its table is refused."""
+def test_program_without_results_appends_and_writes_dead_letters(spark: SparkSession, tmp_path: Path) -> None:
+    """The number of properties of the Iceberg table stays constant; a checkpoint older than its table is rejected."""
     iceberg_tables.make(tmp_path)
     builder = Builder("into")
     records = builder.source(files(tmp_path / "in", "json"), name="in")
@@ -182,7 +184,7 @@ def test_a_program_without_results_appends_and_puts_aside(spark: SparkSession, t
 
 
 def older(checkpoint: Path) -> None:
-    """As it was behind the first micro-batch."""
+    """Restore the checkpoint of the first micro-batch."""
     for place in ("offsets", "commits", "sources/0"):
         for path in (checkpoint / "spark" / place).iterdir():
             if path.name.lstrip(".").partition(".")[0] != "0":

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[3]
 COMMAND_SECONDS = 900.0  # the first `deploy/up` of a machine builds every image
 EXIT_UNAVAILABLE = 6
 TAG = os.environ.get("HERONRY_TAG", "test")
-SETTINGS = {  # of topologies: what dies is noticed soon
+SETTINGS = {  # of topologies: deaths are detected quickly
     "heron.state.session.timeout.secs": 4,
     "heron.metrics.interval.secs": 1,
     "heron.stop.grace.secs": 3,
@@ -39,15 +39,15 @@ T = TypeVar("T")
 
 
 class Unavailable(Exception):
-    """The api server cannot be reached at this moment."""
+    """Signal that the API server cannot be reached at the moment."""
 
 
-#: Poll a condition; an api server that does not answer yet counts as false.
+#:  Poll a condition; an API server that does not answer yet counts as false.
 wait_for_cluster = partial(wait_until, retry_on=Unavailable)
 
 
 def run(*command: str, check: bool = True, **arguments: Any) -> subprocess.CompletedProcess[str]:
-    """One command; what it says is part of the failure."""
+    """Run a command; a failure includes its output."""
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS, **arguments
     )
@@ -57,17 +57,17 @@ def run(*command: str, check: bool = True, **arguments: Any) -> subprocess.Compl
 
 
 def docker(*arguments: str, check: bool = True) -> str:
-    """What ``docker`` says on stdout."""
+    """Return the standard output of ``docker``."""
     return run("docker", *arguments, check=check).stdout.strip()
 
 
 def inside(container: str, *command: str, check: bool = True) -> str:
-    """What a command in a topology's container says, as the user of Heronry's own processes."""
+    """Return the output of a command in a topology's container, run as the user of Heronry's own processes."""
     return docker("exec", "--user", "heronry", container, *command, check=check)
 
 
 def stranger(project: str) -> tuple[str, str, str, str]:
-    """Options of ``docker run`` for a container that goes with the project, and is none of its services.
+    """Return options of ``docker run`` for a container of the project that is not one of its services.
 
     Without the second label it would have that of its image, which compose has built for a service.
     """
@@ -75,7 +75,7 @@ def stranger(project: str) -> tuple[str, str, str, str]:
 
 
 class ComposeCluster:
-    """Not yet up when it is made. ``arguments`` go to docker compose."""
+    """Docker Compose cluster, not started yet. ``arguments`` are passed to docker compose."""
 
     def __init__(self, *arguments: str) -> None:
         self.project = f"heronrytest{secrets.token_hex(3)}"
@@ -95,11 +95,11 @@ class ComposeCluster:
         self.began = time.monotonic()
 
     def lap(self, what: str) -> None:
-        """For whoever asks where the time goes."""
+        """Print a message with the time."""
         print(f"{time.monotonic() - self.began:6.1f} s  {what}", flush=True)
 
     def shown(self) -> dict[str, str]:
-        """The header that trackers want."""
+        """Return the authentication header for trackers."""
         if not self._token:
             file = "/srv/heronry/reader/tracker-token"
             self._token = self.compose("exec", "-T", "--user", "heronry", "api", "cat", file)
@@ -108,23 +108,23 @@ class ComposeCluster:
     # Commands.
 
     def up(self) -> str:
-        """``deploy/up``, which is ``make up``; what it says."""
+        """Run ``deploy/up`` (``make up``); return its output."""
         return run("deploy/up", *self.arguments, env=self.environment).stdout
 
     def compose(self, *arguments: str, check: bool = True) -> str:
-        """What ``docker compose`` says."""
+        """Return the output of ``docker compose``."""
         return run("docker", "compose", *self.arguments, *arguments, check=check, env=self.environment).stdout.strip()
 
     def token(self) -> str:
-        """The admin token."""
+        """Return the admin token."""
         return self.compose("exec", "-T", "--user", "heronry", "api", "cat", "/srv/heronry/admin-token")
 
     def login(self) -> None:
-        """As ``deploy/up`` says."""
+        """Log in as ``deploy/up`` instructs."""
         self.heron("login", "docker", "--api", f"http://127.0.0.1:{self.api_port}", stdin=self.token())
 
     def heron(self, *arguments: str, code: int = 0, stdin: str = "", both: bool = False) -> str:
-        """One command of the installed ``heron``; it must exit with ``code``; its data, or ``both`` data and talk."""
+        """Run the installed ``heron``, which must exit with ``code``; return its data (and messages if ``both``)."""
         done = run(sys.executable, "-m", "heron_cli", *arguments, check=False, input=stdin, env=self.environment)
         said = f"heron {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert done.returncode == code, said
@@ -139,7 +139,7 @@ class ComposeCluster:
         )  # fmt: skip
 
     def say(self, *arguments: str) -> str:
-        """A command that only looks, without a new interpreter for it: some are asked again and again."""
+        """Return the output of a read-only command, run in this process since tests poll it."""
         done = CliRunner().invoke(make_app(), arguments, env=self.environment)
         if done.exit_code == EXIT_UNAVAILABLE:
             raise Unavailable(done.output)
@@ -147,19 +147,19 @@ class ComposeCluster:
         return done.stdout
 
     def status(self, name: str) -> dict[str, Any]:
-        """``heron status -o json``."""
+        """Return ``heron status -o json``."""
         found: dict[str, Any] = json.loads(self.say("status", "docker/tests", name, "-o", "json"))
         return found
 
     def tracker(self, path: str, host: str = "localhost") -> Any:
-        """What the trackers answer, by the one published port. Raises HTTPError."""
+        """Return the answer of the trackers at the published port. Raises HTTPError."""
         headers = {"Host": host, **self.shown()}
         request = urllib.request.Request(f"http://127.0.0.1:{self.tracker_port}{path}", headers=headers)
         with urllib.request.urlopen(request, timeout=10) as answer:
             return json.loads(answer.read())
 
     def in_api(self, code: str) -> Any:
-        """What a few lines of Python print as JSON in the api's container, with ``store`` open."""
+        """Return the JSON output of Python code in the API server's container, with ``store`` open."""
         opened = (
             "import json, os\n"
             "from heron_runtime.state import open_store, paths\n"
@@ -169,16 +169,16 @@ class ComposeCluster:
         )
         return json.loads(self.compose("exec", "-T", "--user", "heronry", "api", "python", "-c", opened + code))
 
-    # The engine's view.
+    # State of the engine.
 
     def service(self, name: str) -> list[str]:
-        """The names of a service's containers."""
+        """Return the names of a service's containers."""
         wanted = f"label=com.docker.compose.service={name}"
         ours = f"label=com.docker.compose.project={self.project}"
         return sorted(docker("ps", "--all", "--filter", ours, "--filter", wanted, "--format", "{{.Names}}").split())
 
     def leading_api(self) -> str:
-        """The api server that leads, once one does."""
+        """Return the leading API server, once there is one."""
         request = "GET /leader HTTP/1.0\\r\\nHost: localhost\\r\\n\\r\\n"
         ask = f"exec 3<>/dev/tcp/127.0.0.1/9000; printf '{request}' >&3; head -1 <&3"
 
@@ -191,18 +191,18 @@ class ComposeCluster:
         return wait_for_cluster(look, "an api server leads")
 
     def containers(self, topology: str = "") -> dict[int, str]:
-        """Number to name of the containers of a topology (of all), dead ones too."""
+        """Return the names of a topology's containers (of all topologies) by number, dead ones included."""
         filters = ["--filter", f"label=org.heronry.cluster={self.project}"]
         filters += ["--filter", f"label=org.heronry.topology={topology}"] if topology else []
         shown = docker("ps", "--all", *filters, "--format", '{{.Label "org.heronry.container"}} {{.Names}}')
         return {int(number): name for number, name in (line.split() for line in shown.splitlines())}
 
     def identity(self, container: str, *, check: bool = True) -> str:
-        """Of a Docker container, and of its present life; empty if there is none now and that is not to be checked."""
+        """Return the identity of a container's current life; empty if there is none and ``check`` is false."""
         return docker("inspect", "--format", "{{.Id}} {{.State.StartedAt}}", container, check=check)
 
     def left(self) -> list[str]:
-        """What the engine still has of this cluster."""
+        """Return what the engine still has of this cluster."""
         found = []
         for label in (f"org.heronry.cluster={self.project}", f"com.docker.compose.project={self.project}"):
             given = ("--quiet", "--filter", f"label={label}")
@@ -212,18 +212,18 @@ class ComposeCluster:
         return found
 
     def healthy(self) -> bool:
-        """True when every service that runs says so."""
+        """Return True when every running service is healthy."""
         return "unhealthy" not in (shown := self.compose("ps", "--format", "{{.Health}}")) and "starting" not in shown
 
     # The end.
 
     def down(self) -> None:
-        """``deploy/down``, which is ``make down``; nothing is left."""
+        """Run ``deploy/down`` (``make down``) and check that nothing is left."""
         run("deploy/down", env=self.environment)
         assert self.left() == []
 
     def explain(self) -> str:
-        """The state of things, for a test that has failed."""
+        """Return the state of the cluster, for a failed test."""
         text = [docker("ps", "--all", check=False)]
         text.append(self.compose("logs", "--tail", "40", "api", check=False)[-8000:])
         for name in self.containers().values():
@@ -231,7 +231,7 @@ class ComposeCluster:
         return "\n".join(text)
 
     def close(self) -> None:
-        """Remove everything, whatever happened."""
+        """Remove everything, regardless of its state."""
         with contextlib.suppress(subprocess.SubprocessError):
             run("deploy/down", check=False, env=self.environment)
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 NAMESPACE = "heronry"
 CLUSTER = "k8s/tests"
 TAG = os.environ.get("HERONRY_TAG", "k8s-test")
-SETTINGS = {  # of topologies: what dies is noticed soon
+SETTINGS = {  # of topologies: deaths are detected quickly
     "heron.state.session.timeout.secs": 4,
     "heron.metrics.interval.secs": 1,
     "heron.stop.grace.secs": 3,
@@ -33,7 +33,7 @@ KINDS = "pods,secrets,configmaps,services,networkpolicies,poddisruptionbudgets"
 
 
 class K8sCluster:
-    """Not yet up when it is made. ``port`` is where ``heron`` finds it, on the network of the cluster."""
+    """Heronry cluster, not started yet. ``port`` is that of ``heron``, on the network of the cluster."""
 
     namespace = NAMESPACE
     port = 9000
@@ -51,18 +51,18 @@ class K8sCluster:
         }
 
     def explain(self) -> str:
-        """What the cluster says of itself."""
+        """Return the state of the cluster, for a failed test."""
         said = self.kubectl("logs", "api-0", "--container", "api", "--tail", "60", check=False)
         return f"{said}\n{self.nodes.explain()}"
 
     def kubectl(self, *arguments: str, check: bool = True, stdin: str | None = None) -> str:
-        """What it says, in Heronry's namespace."""
+        """Return the output of ``kubectl`` in Heronry's namespace."""
         return self.nodes.kubectl("--namespace", self.namespace, *arguments, check=check, stdin=stdin)
 
-    # From nothing to a cluster.
+    # Start.
 
     def up(self) -> None:
-        """Images on the nodes, the services, logged in."""
+        """Load the images on the nodes, start the services, and log in."""
         run("deploy/build", "api", "zookeeper", cwd=ROOT, env=self.environment)
         for image in IMAGES.values():
             self.nodes.load(image)
@@ -79,7 +79,7 @@ class K8sCluster:
         self.login()
 
     def _make_disks(self) -> None:
-        """What a cluster has a provisioner for; a folder for each claim, on the node that is never struck."""
+        """Create a volume for each claim on the node that never fails, in place of a provisioner."""
         claims = {"home": (10001, "ReadWriteOnce"), "data-zookeeper-0": (10002, "ReadWriteOnce"),
                   "shared": (10001, "ReadWriteMany")}  # fmt: skip
         self.disks.mkdir()
@@ -89,7 +89,7 @@ class K8sCluster:
             self.make_disk(claim, user, mode)
 
     def make_disk(self, claim: str, user: int, mode: str) -> None:
-        """A volume that is this claim's alone."""
+        """Create a volume for this claim."""
         name = claim if self.namespace == NAMESPACE else f"{self.namespace}-{claim}"
         folder = self.disks / name
         folder.mkdir()
@@ -107,7 +107,7 @@ class K8sCluster:
         }  # fmt: skip
 
     def _make_certificate(self) -> None:
-        """As docs/how-to/deploy/kubernetes.md says."""
+        """Create the certificate as docs/how-to/deploy/kubernetes.md says."""
         folder = self.nodes.folder / "zookeeper"
         folder.mkdir()
         run(
@@ -122,7 +122,7 @@ class K8sCluster:
         self.kubectl("create", "secret", "generic", "zookeeper-tls", *files)
 
     def login(self) -> None:
-        """By way of kubectl, which forwards a port to one Pod of the Service, for as long as that lives."""
+        """Log in through kubectl, which forwards a port to one Pod of the Service for the Pod's lifetime."""
         wait_until(self._logged_in, "heron login works")
 
     def _logged_in(self) -> bool:
@@ -134,7 +134,7 @@ class K8sCluster:
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         assert self._forward.stdout is not None
-        if not self._forward.stdout.readline():  # it says where it listens, or ends
+        if not self._forward.stdout.readline():  # it prints where it listens, or ends
             return False
         token = self.kubectl(
             "exec", "api-0", "--container", "api", "--", "cat", "/srv/heronry/admin-token", check=False
@@ -142,7 +142,7 @@ class K8sCluster:
         return self._heron("login", "k8s", "--api", f"http://127.0.0.1:{self.port}", stdin=token).returncode == 0
 
     def hang_up(self) -> None:
-        """Nobody forwards any more."""
+        """End the port forwarding."""
         if self._forward is not None:
             self._forward.kill()
             self._forward.communicate()
@@ -151,7 +151,7 @@ class K8sCluster:
     # Commands.
 
     def heron(self, *arguments: str, code: int = 0, stdin: str = "") -> str:
-        """One command of the installed ``heron``; it must exit with ``code``; what it says."""
+        """Run the installed ``heron``, which must exit with ``code``; return its output."""
         done = self._heron(*arguments, stdin=stdin)
         said = f"heron {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert done.returncode == code, said
@@ -162,7 +162,7 @@ class K8sCluster:
         return self.nodes.inside(*command, check=False, input=stdin, env=self.environment, cwd=ROOT)
 
     def say(self, *arguments: str) -> str:
-        """What a command that only looks says; nothing if it fails."""
+        """Return the output of a read-only command, or an empty string if it fails."""
         done = self._heron(*arguments)
         return done.stdout if done.returncode == 0 else ""
 
@@ -175,69 +175,69 @@ class K8sCluster:
         )  # fmt: skip
 
     def status(self, name: str) -> dict[str, Any]:
-        """``heron status -o json``; empty while the api server does not answer."""
+        """Return ``heron status -o json``, or an empty dict while the API server does not answer."""
         done = self._heron("status", CLUSTER, name, "-o", "json")
         return json.loads(done.stdout) if done.returncode == 0 else {}
 
     def runs(self, name: str) -> bool:
-        """True when the whole topology does."""
+        """Return True when the whole topology runs."""
         return bool(self.status(name).get("state") == "running")
 
     def wait_until_it_runs(self, name: str) -> None:
-        """Every process of it."""
+        """Wait until every process of the topology runs."""
         wait_until(lambda: self.runs(name), f"{name} runs")
 
-    # What Kubernetes says.
+    # State of Kubernetes.
 
     def pods(self, name: str) -> dict[int, dict[str, Any]]:
-        """Container number to its Pod."""
+        """Return the Pods by container number."""
         found = self.nodes.objects("pods", "--namespace", self.namespace, "--selector", f"org.heronry.topology={name}")
         return {int(pod["metadata"]["labels"]["org.heronry.container"]): pod for pod in found}
 
     def strike(self, name: str, number: int) -> None:
-        """SIGKILL to all that is in a container, from outside."""
+        """Send SIGKILL to all processes of a container, from outside."""
         self.strike_pod(self.pods(name)[number], "heron")
 
     def strike_pod(self, pod: dict[str, Any], container: str) -> None:
-        """The same, for a container of any Pod."""
+        """Send SIGKILL to all processes in a container of any Pod."""
         (found,) = (one for one in pod["status"]["containerStatuses"] if one["name"] == container)
         node = int(pod["spec"]["nodeName"].removeprefix("node"))
         ident = found["containerID"].removeprefix("containerd://")
         self.nodes.ctr(node, "task", "kill", "--signal", "SIGKILL", "--all", ident)
 
     def restart_api_server(self) -> None:
-        """Heronry's: its Pod is deleted, and another one answers when this returns."""
+        """Delete the Pod of Heronry's API server, and wait until another one answers."""
         self.kubectl("delete", "pod", "api-0", "--grace-period=1")
         self.kubectl("rollout", "status", "statefulset", "api", "--timeout=300s")
         self.login()
 
     def left(self, name: str) -> list[str]:
-        """What there is of a topology: objects, and its folder of the shared storage."""
+        """Return what is left of a topology: objects, and its folder on the shared storage."""
         ours = f"org.heronry.topology={name}"
         found = self.kubectl("get", KINDS, "--selector", ours, "--output", "name").split()
         return found + [folder.name for folder in self.folders(name)]
 
     def folders(self, name: str) -> list[Path]:
-        """What there is of it on the shared storage."""
+        """Return the folders of the topology on the shared storage."""
         return list(self.storage.glob(f"{self.namespace}_topology-{name.lower()}-*"))
 
     def kill(self, name: str) -> None:
-        """``heron kill``: nothing is left of it."""
+        """Run ``heron kill``, and check that nothing is left."""
         self.heron("kill", CLUSTER, name)
         wait_until(lambda: not self.left(name), f"nothing is left of it: {self.left(name)}")
 
     def names(self) -> set[str]:
-        """Everything in the namespace that the scheduler may make, whoever has made it."""
+        """Return all objects in the namespace of kinds that the scheduler may create."""
         return set(self.kubectl("get", f"{KINDS},persistentvolumeclaims,jobs,replicasets", "--output", "name").split())
 
     def down(self) -> None:
-        """Let go of it; the nodes end the rest."""
+        """Disconnect; the nodes end everything else."""
         self.hang_up()
         shutil.rmtree(self.environment["HERONRY_HOME"], ignore_errors=True)
 
 
 def _on_the_first_node(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Services are where nothing is struck."""
+    """Place a service on the node that never fails."""
     if manifest["kind"] == "StatefulSet":
         manifest["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "node1"}
     return manifest

@@ -23,20 +23,20 @@ _LOOK = (
 
 
 def render(values: dict[str, Any], namespace: str = "heronry") -> list[dict[str, Any]]:
-    """The objects that a release would have."""
+    """Return the objects of a release."""
     command = (HELM, "template", "heronry", str(CHART), "--namespace", namespace, "--values", "-")
     return [made for made in yaml.safe_load_all(run(*command, input=json.dumps(values)).stdout) if made]
 
 
 def refusal(values: dict[str, Any]) -> str:
-    """What Helm says of values that it does not take."""
+    """Return Helm's error for invalid values."""
     done = run(HELM, "template", "heronry", str(CHART), "--values", "-", check=False, input=json.dumps(values))
     assert done.returncode != 0, done.stdout
     return done.stderr
 
 
 class K8sPair(K8sCluster):
-    """Not yet up when it is made. ``first`` has the ZooKeeper, and has brought its images."""
+    """Release with two API servers, not installed yet. ``first`` has the ZooKeeper, and has loaded its images."""
 
     namespace = "pair"
     port = 9001
@@ -46,7 +46,7 @@ class K8sPair(K8sCluster):
         self._first = first
 
     def helm(self, *arguments: str, stdin: str | None = None) -> str:
-        """What it says, as the administrator."""
+        """Return the output of Helm, run as the administrator."""
         folder = self.nodes.folder / "helm"
         given = {
             **os.environ,
@@ -58,7 +58,7 @@ class K8sPair(K8sCluster):
         return self.nodes.inside(HELM, *where, *arguments, input=stdin, env=given).stdout
 
     def up(self) -> None:
-        """Both api servers stand there, and somebody leads."""
+        """Start both API servers and wait until one leads."""
         run("deploy/build", "balancer", cwd=ROOT, env=self.environment)
         self.nodes.load(_BALANCER)
         self.nodes.kubectl("create", "namespace", self.namespace)
@@ -69,7 +69,7 @@ class K8sPair(K8sCluster):
         self.login()
 
     def values(self) -> dict[str, Any]:
-        """Of the release."""
+        """Return the values of the release."""
         return {
             "images": {"heronry": IMAGES["heronry:latest"], "balancer": _BALANCER},
             "apiServers": 2,
@@ -79,12 +79,12 @@ class K8sPair(K8sCluster):
         }
 
     def install(self, values: dict[str, Any]) -> None:
-        """Install it, or change what is installed; every Pod is ready when this returns."""
+        """Install or update the release; every Pod is ready when this returns."""
         command = ("upgrade", "--install", "heronry", str(CHART), "--values", "-", "--wait", "--timeout", "5m")
         self.helm(*command, stdin=json.dumps(values))
 
     def leaders(self) -> list[str]:
-        """The Pods whose api server says that it leads: one of them, or for a moment none."""
+        """Return the Pods whose API server leads: one, or briefly none."""
         return [pod for pod in ("api-0", "api-1") if self._leads(pod)]
 
     def _leads(self, pod: str) -> bool:
@@ -92,17 +92,17 @@ class K8sPair(K8sCluster):
         return self.kubectl(*asked, check=False) == "leads"
 
     def pod(self, name: str) -> dict[str, Any]:
-        """One of the services'."""
+        """Return a Pod of the services."""
         found: dict[str, Any] = json.loads(self.kubectl("get", "pod", name, "--output", "json"))
         return found
 
     def left(self, name: str) -> list[str]:
-        """What there is of a topology; there is no shared storage here."""
+        """Return what is left of a topology, whose storage is not shared here."""
         ours = f"org.heronry.topology={name}"
         return self.kubectl("get", "pods,secrets,configmaps,services", "--selector", ours, "--output", "name").split()
 
     def down(self) -> None:
-        """Nothing of the release stays."""
+        """Uninstall the release."""
         self.hang_up()
         self.helm("uninstall", "heronry", "--wait")
         self.nodes.kubectl("delete", "namespace", self.namespace)

@@ -28,11 +28,11 @@ from typing import Any
 from tests.support.clusters.kubernetes_pki import Pki
 from tests.support.waiting import wait_until
 
-FOLDER = Path(__file__).resolve().parents[2] / "k8s"  # the image of pauses, the name server
+FOLDER = Path(__file__).resolve().parents[2] / "k8s"  # the pause image, the name server
 CACHE = Path(os.environ.get("HERONRY_CACHE", Path.home() / ".cache" / "heronry"), "k8s")
 COMMAND_SECONDS = 600
 MASTER = "10.87.0.1"
-# The kubelet writes these of the host; it gets a copy of its own.
+# The kubelet writes these on the host; it gets a separate copy.
 _SYSCTLS = (
     "vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys",
     "kernel/keys/root_maxbytes",
@@ -41,7 +41,7 @@ _PAUSE = "docker.io/heronry/pause:1"
 
 
 def run(*command: str, check: bool = True, **arguments: Any) -> subprocess.CompletedProcess[str]:
-    """One command; what it says is part of the failure."""
+    """Run a command; a failure includes its output."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS, **arguments)
     said = f"{' '.join(command)}: exit {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     assert done.returncode == 0 or not check, said
@@ -49,7 +49,7 @@ def run(*command: str, check: bool = True, **arguments: Any) -> subprocess.Compl
 
 
 class K8sNodes:
-    """Not yet up when it is made. Node numbers begin with 1."""
+    """Kubernetes nodes, not started yet. Node numbers start at 1."""
 
     def __init__(self, count: int = 2) -> None:
         self.name = f"hk{secrets.token_hex(2)}"
@@ -61,39 +61,39 @@ class K8sNodes:
         self._environment = {**os.environ, "PATH": f"{CACHE / 'bin'}:{os.environ['PATH']}"}
 
     def lap(self, what: str) -> None:
-        """For whoever asks where the time goes."""
+        """Print a message with the time."""
         print(f"{time.monotonic() - self.began:6.1f} s  {what}", flush=True)
 
     # Commands.
 
     def inside(self, *command: str, check: bool = True, **arguments: Any) -> subprocess.CompletedProcess[str]:
-        """One command on the network of the cluster."""
+        """Run a command on the network of the cluster."""
         return run("nsenter", f"--net=/run/netns/{self.name}", *command, check=check, **arguments)
 
     def kubectl(self, *arguments: str, check: bool = True, stdin: str | None = None) -> str:
-        """What it says, as the administrator."""
+        """Return the output of ``kubectl``, run as the administrator."""
         command = (str(CACHE / "bin" / "kubectl"), "--kubeconfig", str(self.kubeconfig), *arguments)
         return self.inside(*command, check=check, input=stdin).stdout.strip()
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's."""
+        """Return the administrator's kubeconfig."""
         return self.pki.config("admin")
 
     def objects(self, kinds: str, *options: str) -> list[dict[str, Any]]:
-        """What there is."""
+        """Return the objects of these kinds."""
         found: list[dict[str, Any]] = json.loads(self.kubectl("get", kinds, "--output", "json", *options))["items"]
         return found
 
     def apply(self, *manifests: dict[str, Any]) -> None:
-        """Make or change them."""
+        """Create or change objects."""
         self.kubectl(
             "apply", "--filename", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests})
         )
 
     @contextlib.contextmanager
     def on_its_network(self) -> Iterator[None]:
-        """This thread, and those that it starts, are on the network of the cluster."""
+        """Put this thread and its child processes on the network of the cluster."""
         with open("/proc/thread-self/ns/net") as own, open(f"/run/netns/{self.name}") as ours:
             _enter(ours.fileno())
             try:
@@ -102,7 +102,7 @@ class K8sNodes:
                 _enter(own.fileno())
 
     def explain(self) -> str:
-        """What the cluster says of itself."""
+        """Return the state of the cluster, for a failed test."""
         shown = [
             self.kubectl("get", "nodes,pods,services,configmaps", "--all-namespaces", "--output", "wide", check=False),
             self.kubectl("get", "events", "--all-namespaces", "--sort-by=.lastTimestamp", check=False)[-6000:],
@@ -111,10 +111,10 @@ class K8sNodes:
         shown += [f"== {log.name}\n{log.read_text(errors='replace')[-1500:]}" for log in logs if "node" not in log.name]
         return "\n".join(shown)
 
-    # From nothing to a cluster.
+    # Start.
 
     def up(self) -> None:
-        """All processes; every node is ready when this returns."""
+        """Start all processes; every node is ready when this returns."""
         self._networks()
         self.pki.make(MASTER, self.count)
         self._control_plane()
@@ -148,7 +148,7 @@ class K8sNodes:
             self.inside(*f"ip route add 10.88.{number}.0/24 via 10.87.0.{10 + number}".split())
 
     def _start(self, name: str, *command: str) -> int:
-        """A process, whose words are in its log."""
+        """Start a process with a log file."""
         (self.folder / "log").mkdir(exist_ok=True)
         with (self.folder / "log" / name).open("ab") as log:
             self._processes[name] = subprocess.Popen(
@@ -182,7 +182,7 @@ class K8sNodes:
         self._start_here("dns", sys.executable, str(FOLDER / "k8s_dns.py"), str(self.pki.folder), MASTER)
 
     def start_api_server(self) -> None:
-        """Start it (again); it answers when this returns."""
+        """Start or restart the API server; it answers when this returns."""
         at = self.pki.folder
         self._start_here(
             "kube-apiserver", "kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", "--bind-address=0.0.0.0",
@@ -196,7 +196,7 @@ class K8sNodes:
         wait_until(lambda: self.kubectl("get", "--raw", "/readyz", check=False) == "ok", "the API server is ready")
 
     def stop_api_server(self) -> None:
-        """Nobody can ask it any more."""
+        """Stop the API server."""
         self._end("kube-apiserver", signal.SIGKILL)
 
     # Nodes.
@@ -237,7 +237,7 @@ class K8sNodes:
         self._start_node(number)
 
     def _start_node(self, number: int) -> None:
-        """Its daemons."""
+        """Start the daemons of a node."""
         home = self.folder / f"node{number}"
         self._on(number, f"containerd{number}", "containerd", "--config", f"{home}/containerd.toml")
         wait_until(lambda: self.ctr(number, "version", check=False), f"containerd of node {number} answers")
@@ -252,7 +252,7 @@ class K8sNodes:
         self.start_kubelet(number)
 
     def start_kubelet(self, number: int) -> None:
-        """Start it (again)."""
+        """Start or restart the kubelet."""
         home = self.folder / f"node{number}"
         self._on(
             number, f"kubelet{number}", "kubelet", f"--kubeconfig={self.pki.config(f'node{number}')}",
@@ -267,16 +267,16 @@ class K8sNodes:
         )  # fmt: skip
 
     def _on(self, number: int, name: str, *command: str) -> None:
-        """A process in the namespaces of a node."""
+        """Start a process in the namespaces of a node."""
         self._start(name, "nsenter", f"--target={self._processes[f'node{number}'].pid}", "--net", "--mount", *command)
 
     def ctr(self, number: int, *arguments: str, check: bool = True) -> str:
-        """What a node's containerd says."""
+        """Return the output of a node's containerd."""
         command = ("ctr", "--address", f"{self.folder}/node{number}/c.sock", "--namespace", "k8s.io", *arguments)
         return run(*command, check=check).stdout
 
     def load(self, image: str) -> None:
-        """Bring an image of this machine's Docker engine to all nodes."""
+        """Load an image of this machine's Docker engine on all nodes."""
         archive = self.folder / "image.tar"
         run("docker", "save", "--output", str(archive), image)
         for number in range(1, self.count + 1):
@@ -284,7 +284,7 @@ class K8sNodes:
         archive.unlink()
 
     def _load_pause(self, number: int) -> None:
-        """A Pod's first process, which waits for children and for its end: Debian's shell does it."""
+        """Load the image of a Pod's first process, which waits for children and for its end: Debian's shell."""
         if not run("docker", "images", "--quiet", _PAUSE).stdout:
             run("docker", "build", "--quiet", "--tag", _PAUSE, str(FOLDER / "pause"))
         archive = self.folder / f"pause{number}.tar"
@@ -293,24 +293,24 @@ class K8sNodes:
         archive.unlink()
 
     def is_ready(self, number: int) -> bool:
-        """What the API server says of a node."""
+        """Return True if the API server reports the node as ready."""
         shown = "{.status.conditions[?(@.type=='Ready')].status}"
         return self.kubectl("get", "node", f"node{number}", "--output", f"jsonpath={shown}", check=False) == "True"
 
     def cut(self, number: int) -> None:
-        """Nothing goes to a node or comes from it; what runs there runs on."""
+        """Isolate a node from the network; its processes keep running."""
         self.inside("ip", "link", "set", f"v{number}", "down")
 
     def join(self, number: int) -> None:
-        """It is on the network again."""
+        """Connect a node to the network again."""
         self.inside("ip", "link", "set", f"v{number}", "up")
 
     def kill_kubelet(self, number: int) -> None:
-        """Its containers run on."""
+        """Kill the kubelet; its containers keep running."""
         self._end(f"kubelet{number}", signal.SIGKILL)
 
     def kill_node(self, number: int) -> None:
-        """Power off: everything on it ends."""
+        """Power a node off: all its processes end."""
         for name in ("kubelet", "kube-proxy"):
             self._end(f"{name}{number}", signal.SIGKILL)
         self._end_pods(number)
@@ -333,7 +333,7 @@ class K8sNodes:
             process.wait()
 
     def _end_pods(self, number: int) -> None:
-        """Whatever is in the node's cgroups, and the shims that have an open socket of this node's containerd."""
+        """End all processes in the node's cgroups, and the shims connected to this node's containerd."""
         for _ in range(5):
             for file in Path(f"/sys/fs/cgroup/pids/{self.name}-{number}").rglob("cgroup.procs"):
                 for pid in file.read_text().split():
@@ -348,7 +348,7 @@ class K8sNodes:
                     os.kill(int(process.parent.name), signal.SIGKILL)
 
     def down(self) -> None:
-        """End everything, whatever its state. Idempotent."""
+        """End everything, regardless of its state. Idempotent."""
         for number in range(1, self.count + 1):
             self.kill_node(number)
         for name in list(self._processes):
@@ -360,19 +360,19 @@ class K8sNodes:
                 wait_until(lambda group=group: _gone(group), f"{group} is empty", 30)
         for folder in ("/var/lib/kubelet", "/run/containerd"):
             with contextlib.suppress(OSError):
-                os.rmdir(folder)  # somebody else's has something in it
+                os.rmdir(folder)  # another process uses it
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _enter(network: int) -> None:
-    """This thread into a network namespace (``os.setns`` came with Python 3.12)."""
+    """Move this thread into a network namespace (``os.setns`` came with Python 3.12)."""
     library = ctypes.CDLL(None, use_errno=True)
     if library.setns(network, 0) != 0:
         raise OSError(ctypes.get_errno(), "setns")
 
 
 def _gone(group: Path) -> bool:
-    """Remove a cgroup and those below it, if nothing is in them any more."""
+    """Remove a cgroup and those below it, if they are empty."""
     for folder in sorted(group.rglob("*/"), key=lambda f: -len(f.parts)):
         with contextlib.suppress(OSError):
             folder.rmdir()
@@ -382,7 +382,7 @@ def _gone(group: Path) -> bool:
 
 
 def _containerd(home: Path) -> str:
-    """Its configuration: nobody may change scores of the OOM killer here, and there is no AppArmor."""
+    """Return the configuration: OOM scores cannot be changed here, and AppArmor is not available."""
     names = (*(f"snapshotter.v1.{kind}" for kind in ("aufs", "btrfs", "zfs", "devmapper")), "internal.v1.opt")
     unused = ", ".join(f'"io.containerd.{name}"' for name in names)
     return f"""version = 2

@@ -10,14 +10,14 @@ _CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 
 class Pki:
-    """In a folder; ``server`` is where the API server is."""
+    """Certificates in a folder; ``server`` is the address of the API server."""
 
     def __init__(self, folder: Path, server: str) -> None:
         self.folder = folder
         self._server = server
 
     def make(self, master: str, nodes: int) -> None:
-        """An authority, and a certificate for whoever has to do with the API server."""
+        """Create an authority, and a certificate for each client of the API server."""
         self.folder.mkdir()
         self._openssl("req", "-x509", *_CURVE, "-days", "30", "-subj", "/CN=heronry-k8s", *self._files("ca", "crt"))
         self._openssl("genrsa", "-out", f"{self.folder}/sa.key", "2048")
@@ -32,7 +32,7 @@ class Pki:
             self._certificate(f"node{number}", f"/O=system:nodes/CN=system:node:node{number}")
 
     def config(self, name: str) -> Path:
-        """The kubeconfig of one of them."""
+        """Return the kubeconfig of a client."""
         return self.folder / f"{name}.conf"
 
     def _files(self, name: str, kind: str) -> tuple[str, ...]:

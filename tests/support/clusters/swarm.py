@@ -20,7 +20,7 @@ PROJECT = "swarmtest"
 CLUSTER = "swarm/tests"
 TAG = os.environ.get("HERONRY_TAG", "test")
 API_PORT = 9000
-SETTINGS = {  # of topologies: what dies is noticed soon
+SETTINGS = {  # of topologies: deaths are detected quickly
     "heron.state.session.timeout.secs": 4,
     "heron.metrics.interval.secs": 1,
     "heron.stop.grace.secs": 3,
@@ -29,12 +29,12 @@ _FILES = ("-f", "docker-compose.yml", "-f", "deploy/swarm.yml", "-f", "deploy/sw
 
 
 class SwarmCluster:
-    """Not yet up when it is made."""
+    """Heronry cluster, not started yet."""
 
     def __init__(self, nodes: SwarmNodes) -> None:
         self.nodes = nodes
         self.storage = nodes.storage("storage")
-        self._names = nodes.folder / "names.yml"  # one api server without a balancer, and how it is asked
+        self._names = nodes.folder / "names.yml"  # one API server without a balancer, and its address
         self.environment = {
             **os.environ,
             "COMPOSE_PROJECT_NAME": PROJECT,
@@ -48,13 +48,13 @@ class SwarmCluster:
     # Commands.
 
     def compose(self, *arguments: str, check: bool = True) -> str:
-        """What ``docker compose`` says, on the manager."""
+        """Return the output of ``docker compose`` on the manager."""
         environment = {**self.environment, "DOCKER_HOST": self.nodes.address(1)}
         files = (*_FILES, "-f", str(self._names))
         return run("docker", "compose", *files, *arguments, check=check, env=environment, cwd=ROOT).stdout.strip()
 
     def up(self) -> None:
-        """Images on the nodes, services on the manager, logged in."""
+        """Load the images on the nodes, start the services on the manager, and log in."""
         run("deploy/build", "api", "zookeeper", cwd=ROOT, env=self.environment)
         self.nodes.load(f"heronry:{TAG}")
         self.nodes.load(f"heronry-zookeeper:{TAG}", 1)
@@ -72,12 +72,12 @@ class SwarmCluster:
         self.login()
 
     def login(self) -> None:
-        """As ``deploy/up`` says."""
+        """Log in as ``deploy/up`` instructs."""
         token = self.compose("exec", "-T", "--user", "heronry", "api", "cat", "/srv/heronry/admin-token")
         self.heron("login", "swarm", "--api", f"http://{self.nodes.ip(1)}:{API_PORT}", stdin=token)
 
     def heron(self, *arguments: str, code: int = 0, stdin: str = "") -> str:
-        """One command of the installed ``heron``; it must exit with ``code``; what it says."""
+        """Run the installed ``heron``, which must exit with ``code``; return its output."""
         done = self._heron(*arguments, stdin=stdin)
         said = f"heron {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert done.returncode == code, said
@@ -88,12 +88,12 @@ class SwarmCluster:
         return run(*command, check=False, input=stdin, env=self.environment, cwd=ROOT)
 
     def say(self, *arguments: str) -> str:
-        """What a command that only looks says; nothing if it fails."""
+        """Return the output of a read-only command, or an empty string if it fails."""
         done = self._heron(*arguments)
         return done.stdout if done.returncode == 0 else ""
 
     def kill(self, name: str) -> None:
-        """``heron kill``: no service, secret, network, container, volume or folder is left of any topology."""
+        """Run ``heron kill``: no service, secret, network, container, volume or folder of any topology may be left."""
         self.heron("kill", CLUSTER, name)
         wait_until(lambda: not self.left(), f"nothing is left of it: {self.left()}")
 
@@ -106,33 +106,33 @@ class SwarmCluster:
         )  # fmt: skip
 
     def status(self, name: str) -> dict[str, Any]:
-        """``heron status -o json``; empty while the api server does not answer."""
+        """Return ``heron status -o json``, or an empty dict while the API server does not answer."""
         done = self._heron("status", CLUSTER, name, "-o", "json")
         return json.loads(done.stdout) if done.returncode == 0 else {}
 
     def runs(self, name: str) -> bool:
-        """True when the whole topology does."""
+        """Return True when the whole topology runs."""
         return bool(self.status(name).get("state") == "running")
 
     def wait_until_it_runs(self, name: str) -> None:
-        """Every process of it."""
+        """Wait until every process of the topology runs."""
         wait_until(lambda: self.runs(name), f"{name} runs")
 
-    # The swarm's view.
+    # State of the swarm.
 
     def services(self, name: str = "") -> dict[int, str]:
-        """Number of each container to its service."""
+        """Return the service of each container, by number."""
         filters = ["--filter", f"label=org.heronry.cluster={PROJECT}"]
         filters += ["--filter", f"label=org.heronry.topology={name}"] if name else []
         found = self.nodes.engine(1, "service", "ls", *filters, "--format", "{{.Name}}").split()
         return {int(service.rsplit("-", 1)[1]): service for service in found}
 
     def places(self, name: str) -> dict[int, str]:
-        """Number of each container that runs to the name of its node."""
+        """Return the node of each running container, by number."""
         found = {}
         for number, service in self.services(name).items():
             wanted = ("--filter", "desired-state=running", "--format", "{{.Node}} {{.CurrentState}}")
-            shown = self.nodes.engine(1, "service", "ps", service, *wanted, check=False)  # it may go at this moment
+            shown = self.nodes.engine(1, "service", "ps", service, *wanted, check=False)  # it may vanish meanwhile
             for line in shown.splitlines():
                 node, _, state = line.partition(" ")
                 if state.startswith("Running"):
@@ -140,7 +140,10 @@ class SwarmCluster:
         return found
 
     def container(self, name: str, number: int) -> str:
-        """The id of a topology's container that runs; empty if there is none now. One look, for it may go meanwhile."""
+        """Return the id of a topology's running container, or an empty string.
+
+        It reads the state once, since the container may end meanwhile.
+        """
         ours = ("--filter", f"label=org.heronry.topology={name}", "--filter", f"label=org.heronry.container={number}")
         wanted = ("--filter", "desired-state=running", "--quiet")
         services = self.nodes.engine(1, "service", "ls", *ours, "--quiet").split()
@@ -153,7 +156,7 @@ class SwarmCluster:
         return ""
 
     def task(self, service: str) -> tuple[int, str]:
-        """The node of a service's task, and the id of its container there."""
+        """Return the node of a service's task, and the id of its container there."""
         key = self.nodes.engine(1, "service", "ps", "--quiet", "--filter", "desired-state=running", service)
         shown = self.nodes.engine(
             1, "inspect", "--type", "task", "--format", "{{.NodeID}} {{.Status.ContainerStatus.ContainerID}}", key
@@ -163,7 +166,7 @@ class SwarmCluster:
         return int(name.rsplit("-", 1)[1]), container
 
     def left(self, topology: str = "") -> dict[str, list[str]]:
-        """What is left of topologies, or of one: on the manager, and containers and volumes on each node."""
+        """Return what is left of topologies, or of one: on the manager, and containers and volumes on each node."""
         label = f"label=org.heronry.topology={topology}" if topology else "label=org.heronry.topology-id"
         ours = ("--quiet", "--filter", label)
         found = {
@@ -178,11 +181,11 @@ class SwarmCluster:
         return {kind: names for kind, names in found.items() if names}
 
     def folders(self, name: str) -> list[Path]:
-        """What there is of a topology on the storage."""
+        """Return the folders of a topology on the storage."""
         return list(self.storage.glob(f"{PROJECT}_topology-{name.lower()}-*"))
 
     def explain(self) -> str:
-        """The state of things, for a test that has failed."""
+        """Return the state of the cluster, for a failed test."""
         text = [self.nodes.engine(1, "node", "ls", check=False), self.nodes.engine(1, "service", "ls", check=False)]
         for service in self.services().values():
             text.append(self.nodes.engine(1, "service", "ps", "--no-trunc", service, check=False))

@@ -33,7 +33,7 @@ _RIGHTS = (
 
 
 def run(*command: str, check: bool = True, **arguments: Any) -> subprocess.CompletedProcess[str]:
-    """One command; what it says is part of the failure."""
+    """Run a command; a failure includes its output."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS, **arguments)
     said = f"{' '.join(command)}: exit {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     assert done.returncode == 0 or not check, said
@@ -41,12 +41,12 @@ def run(*command: str, check: bool = True, **arguments: Any) -> subprocess.Compl
 
 
 def outer(*arguments: str, check: bool = True) -> str:
-    """What ``docker`` of this machine's engine says."""
+    """Return the output of ``docker`` on this machine's engine."""
     return run("docker", *arguments, check=check).stdout.strip()
 
 
 class SwarmNodes:
-    """Some engines in one swarm. Node numbers begin with 1, the manager."""
+    """Engines in one swarm. Node numbers start at 1, the manager."""
 
     def __init__(self, count: int = 3) -> None:
         self.name = f"heronry-swarm-{secrets.token_hex(3)}"
@@ -56,38 +56,38 @@ class SwarmNodes:
         self.began = time.monotonic()
 
     def storage(self, name: str) -> Path:
-        """A folder that all nodes see."""
+        """Return a folder that all nodes mount."""
         folder = self.shared / name
         folder.mkdir(exist_ok=True)
         folder.chmod(0o777)
         return folder
 
     def lap(self, what: str) -> None:
-        """For whoever asks where the time goes."""
+        """Print a message with the time."""
         print(f"{time.monotonic() - self.began:6.1f} s  {what}", flush=True)
 
     def node(self, number: int) -> str:
-        """The name of a node's container, and of the node."""
+        """Return the name of a node's container, which is also the node's name."""
         return f"{self.name}-{number}"
 
     def address(self, number: int) -> str:
-        """DOCKER_HOST of its engine."""
+        """Return the DOCKER_HOST of a node's engine."""
         return f"unix://{self.folder / str(number) / 'docker.sock'}"
 
     def engine(self, number: int, *arguments: str, check: bool = True) -> str:
-        """What ``docker`` says on a node."""
+        """Return the output of ``docker`` on a node."""
         environment = {**os.environ, "DOCKER_HOST": self.address(number)}
         return run("docker", *arguments, check=check, env=environment).stdout.strip()
 
     def ip(self, number: int) -> str:
-        """The address of a node on the network of nodes, which this machine reaches."""
+        """Return the address of a node on the network of nodes, which this machine reaches."""
         shown = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
         return outer("inspect", "--format", shown, self.node(number))
 
-    # From nothing to a swarm.
+    # Start.
 
     def up(self) -> None:
-        """Engines, and one swarm of them that notices within some seconds when one is lost."""
+        """Start the engines, and a swarm of them that detects a lost node within some seconds."""
         run("docker", "build", "--quiet", "--tag", IMAGE, str(FOLDER / "node"))
         outer("network", "create", "--internal", "--label", f"{LABEL}={self.name}", self.name)
         self.shared.mkdir()
@@ -115,12 +115,12 @@ class SwarmNodes:
         )  # fmt: skip
 
     def answers(self, number: int) -> None:
-        """Wait until its engine does."""
+        """Wait until a node's engine answers."""
         look = ("docker", "--host", self.address(number), "version")
         wait_until(lambda: run(*look, check=False).returncode == 0, f"the engine of node {number} answers")
 
     def load(self, image: str, *numbers: int) -> None:
-        """Bring an image of this machine to nodes (to all, if none is named)."""
+        """Load an image of this machine on nodes (on all by default)."""
         archive = self.folder / "image.tar"
         outer("save", "--output", str(archive), image)
         for number in numbers or range(1, self.count + 1):
@@ -130,42 +130,42 @@ class SwarmNodes:
     # Faults.
 
     def state(self, number: int) -> str:
-        """What the manager says of a node: ready, down."""
+        """Return the state of a node according to the manager: ready, down."""
         return self.engine(1, "node", "inspect", "--format", "{{.Status.State}}", self.node(number))
 
     def is_now(self, number: int, state: str) -> None:
-        """Wait until the manager says so."""
+        """Wait until the manager reports this state."""
         wait_until(lambda: self.state(number) == state, f"node {number} is {state}")
 
     def kill(self, number: int) -> None:
-        """Power off: everything on the node ends."""
+        """Power a node off: all its processes end."""
         outer("kill", self.node(number))
 
     def start(self, number: int) -> None:
-        """Power on again."""
+        """Power a node on again."""
         outer("start", self.node(number))
         self.answers(number)
 
     def pause(self, number: int) -> None:
-        """Everything on the node stands still, and lives."""
+        """Freeze all processes of a node."""
         outer("pause", self.node(number))
 
     def resume(self, number: int) -> None:
-        """It goes on as if nothing had been."""
+        """Resume all processes of a node."""
         outer("unpause", self.node(number))
 
     def cut_off(self, number: int) -> None:
-        """Everything on the node goes on, and reaches no other node; the storage that all share it still sees."""
+        """Isolate a node from the others; its processes and the shared storage keep working."""
         outer("network", "disconnect", self.name, self.node(number))
 
     def reach(self, number: int) -> None:
-        """It is on the network again."""
+        """Connect a node to the network again."""
         outer("network", "connect", self.name, self.node(number))
 
     # The end.
 
     def down(self) -> None:
-        """Remove everything, whatever its state. Idempotent."""
+        """Remove everything, regardless of its state. Idempotent."""
         ours = ("--filter", f"label={LABEL}={self.name}")
         for container in outer("ps", "--all", "--quiet", *ours).split():
             outer("rm", "--force", "--volumes", container, check=False)

@@ -20,7 +20,7 @@ SLOW = {"topology.max.spout.pending": 40}  # all servers and processes share a m
 
 
 class ZookeeperCluster(FaultCluster):
-    """As ``FaultCluster``, with the state below ``root`` on the servers."""
+    """``FaultCluster`` with the state below ``root`` on the servers."""
 
     def __init__(self, servers: Ensemble, root: str, *, config: dict[str, Any], session_timeout_secs: float) -> None:
         super().__init__(1, {**SLOW, **config}, {"heron.state.session.timeout.secs": session_timeout_secs})
@@ -33,16 +33,16 @@ class ZookeeperCluster(FaultCluster):
         self.heron("config", "local", "set", "heron.state.credential.file", credential.name)
 
     def nodes(self) -> list[str]:
-        """Of this topology; those of processes that ended by force go with their sessions."""
+        """Return the nodes of this topology; those of killed processes disappear with their sessions."""
         wait_until(lambda: not super(ZookeeperCluster, self).nodes(), "the state store is empty")
         return []
 
     def masters(self) -> dict[int, str]:
-        """Process id to name of every topology master that lives."""
+        """Return the names of all living topology masters, by pid."""
         return {process.pid: process.cmdline()[0].split(":")[-1] for process in self.titled("topology_master-")}
 
     def secrets_shown(self) -> list[str]:
-        """Where a password can be read by somebody who may not: command lines, environments, launch.json, logs."""
+        """Return where a password can be read: command lines, environments, launch.json, logs."""
         found = []
         for process in self.titled():
             with contextlib.suppress(psutil.Error):
@@ -58,7 +58,7 @@ Meanwhile = Callable[[ZookeeperCluster], contextlib.AbstractContextManager[None]
 
 @contextlib.contextmanager
 def nothing(_: ZookeeperCluster) -> Iterator[None]:
-    """Nothing happens meanwhile."""
+    """Do nothing."""
     yield
 
 
@@ -72,7 +72,7 @@ def zookeeper_cluster(
     in_kill: Meanwhile = nothing,
     **config: Any,
 ) -> Iterator[ZookeeperCluster]:
-    """A submitted topology; killed at the end, with nothing left of it."""
+    """Yield a submitted topology; it is killed at the end, and nothing of it may be left."""
     cluster = ZookeeperCluster(servers, root, config=config, session_timeout_secs=session_timeout_secs)
     try:
         with in_submit(cluster):

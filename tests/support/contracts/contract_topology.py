@@ -1,4 +1,4 @@
-"""Three bolts read a spout, with acks; what every scheduler has to run. It writes nothing.
+"""Topology of a spout and three bolts with acks that every scheduler must run. It writes no output.
 
 heron submit CLUSTER tests/support/contracts/contract_topology.py Contract
 """
@@ -16,7 +16,7 @@ PER_SECOND = 50
 
 
 class Steady(Spout):
-    """``PER_SECOND`` numbers a second."""
+    """Spout of ``PER_SECOND`` numbers per second."""
 
     outputs = ["n"]
 
@@ -25,26 +25,26 @@ class Steady(Spout):
         self.began, self.n = time.monotonic(), 0
 
     def next_tuple(self) -> None:
-        """What is due."""
+        """Emit the numbers that are due."""
         if self.n < (time.monotonic() - self.began) * PER_SECOND:
             self.n += 1
             self.emit([self.n], tup_id=self.n)
 
 
 class Nothing(BasicBolt):
-    """Acks what comes."""
+    """Bolt that acks every tuple."""
 
     outputs: list[str] = []
 
     def process(self, tup: Any) -> None:
-        """Nothing."""
+        """Ignore the tuple."""
 
 
 _given: dict[str, Any] = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
 
 
 class Contract(Topology):
-    """steady -> nothing, in two containers"""
+    """Topology steady -> nothing, in two containers."""
 
     config = {
         "topology.reliability.mode": "ATLEAST_ONCE",

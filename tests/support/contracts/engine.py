@@ -28,7 +28,7 @@ Engines = Callable[[str], Engine]
 
 
 def body(project: str, number: int | None, command: list[str], network: str = "none") -> dict[str, Any]:
-    """Of a container of the topology; ``plan.creation`` with an image that everybody has."""
+    """Return the settings of a container of the topology: ``plan.creation`` with a common image."""
     mount = {"Type": "volume", "Source": plan.shared_name(project, LAUNCH), "Target": plan.VOLUME_PATH}
     return {
         "Image": IMAGE, "Cmd": command, "Labels": plan.labels(project, LAUNCH, number),
@@ -37,7 +37,7 @@ def body(project: str, number: int | None, command: list[str], network: str = "n
 
 
 def seen(engine: Engine, number: int, *states: str) -> Seen:
-    """The container, as soon as it is in one of these states."""
+    """Return the container once it is in one of these states."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         found = next(one for one in engine.containers() if one.number == number)
@@ -48,24 +48,24 @@ def seen(engine: Engine, number: int, *states: str) -> Seen:
 
 
 class EngineContract:
-    """The tests. Names hold the project, so that what is left of one test is in nobody's way."""
+    """Engine contract. Names contain the project, so leftovers of one test do not affect others."""
 
     tells_process_ids = True
-    endings_asked_for = frozenset({(143, False)})  # exit code, out of memory, where somebody asked for it
+    endings_asked_for = frozenset({(143, False)})  # exit code and out of memory, for a requested end
     services_network = "bridge"  # of the cluster's own services
-    empties_networks = True  # of containers, when it removes them
-    services_join = True  # the networks of topologies; or they reach them anyway
+    empties_networks = True  # removing a network disconnects its containers
+    services_join = True  # the networks of topologies; otherwise they reach them anyway
     knows_images = True  # before it starts one
-    keeps_files = True  # what a container has written can be read when it is gone
+    keeps_files = True  # files of a removed container can be read
 
     @pytest.fixture
     def engine(self, engines: Engines) -> Engine:
-        """Of a project with a volume, where nothing else is."""
+        """Return the engine of a project with a volume and no other objects."""
         made = engines("contract")
         made.make_volume(plan.shared_name("contract", LAUNCH), plan.labels("contract", LAUNCH))
         return made
 
-    def test_a_life_is_shown(self, engine: Engine, engines: Engines) -> None:
+    def test_lifecycle_is_reported(self, engine: Engine, engines: Engines) -> None:
         assert engine.containers() == []
         container = engine.create("contract-1", body("contract", 1, SLEEP), {}, "start/1")
         found = seen(engine, 1, "created")
@@ -79,7 +79,7 @@ class EngineContract:
         seen(engine, 1, "exited")
         ending = engine.ending(container)
         assert (ending.exit_code, ending.out_of_memory) in self.endings_asked_for
-        engine.signal(container, "SIGKILL")  # too late, and no error
+        engine.signal(container, "SIGKILL")  # too late, without an error
         engine.remove(container)
         engine.remove(container)
         assert engine.containers() == []
@@ -87,12 +87,12 @@ class EngineContract:
         with pytest.raises(EngineError, match=r"No such container|service .* not found"):
             engine.ending(container)
 
-    def test_what_runs_is_removed_by_its_name_too(self, engine: Engine) -> None:
+    def test_running_container_is_removed_by_name(self, engine: Engine) -> None:
         engine.start(engine.create("contract-1", body("contract", 1, SLEEP), {}, "start/1"))
         engine.remove("contract-1")
         assert engine.containers() == []
 
-    def test_an_ending_has_code_and_last_words(self, engine: Engine) -> None:
+    def test_ending_has_exit_code_and_last_output(self, engine: Engine) -> None:
         command = ["sh", "-c", "echo out of coffee; exit 3"]
         container = engine.create("contract-2", body("contract", 2, command), {}, "start/2")
         engine.start(container)
@@ -100,7 +100,7 @@ class EngineContract:
         ending = engine.ending(container)
         assert (ending.exit_code, ending.last_line) == (3, "out of coffee")
 
-    def test_what_cannot_be_made_says_why_and_leaves_nothing(self, engine: Engine) -> None:
+    def test_failed_creation_is_explained_and_leaves_nothing(self, engine: Engine) -> None:
         engine.require_image(IMAGE)
         nowhere = {**body("contract", 1, SLEEP), "Image": "nowhere:none"}
         if self.knows_images:
@@ -119,11 +119,11 @@ class EngineContract:
         engine.create("contract-1", body("contract", 1, SLEEP), {}, "start/1")
         with pytest.raises(EngineError, match="Conflict"):
             engine.create("contract-1", body("contract", 2, SLEEP), {}, "start/1")
-        with pytest.raises(EngineError, match="not found"):  # at creation or at the start, as the engine likes
+        with pytest.raises(EngineError, match="not found"):  # at creation or at the start, depending on the engine
             engine.start(engine.create("contract-3", body("contract", 3, SLEEP, "contract-nowhere"), {}, "start/3"))
         assert {found.number for found in engine.containers()} <= {1, 3}
 
-    def test_networks_and_volumes_have_owners_and_go(self, engine: Engine, engines: Engines) -> None:
+    def test_networks_and_volumes_have_owners_and_are_removed(self, engine: Engine, engines: Engines) -> None:
         name, labels = plan.shared_name("contract", LAUNCH), plan.labels("contract", LAUNCH)
         for _ in range(2):
             engine.make_network(name, labels)
@@ -145,10 +145,10 @@ class EngineContract:
 
     @pytest.fixture
     def services(self, engine: Engine) -> Engine:
-        """The engine that the cluster's own services run on: the same, or the one of a swarm's manager."""
+        """Return the engine of the cluster's own services: the same, or that of a swarm's manager."""
         return engine
 
-    def test_services_join(self, engine: Engine, services: Engine) -> None:
+    def test_services_join_networks(self, engine: Engine, services: Engine) -> None:
         if not self.services_join:
             assert engine.joiners() == []
             return
@@ -169,7 +169,7 @@ class EngineContract:
         finally:
             services.remove(container)
 
-    def test_files_are_put_into_the_volume_and_read_from_there(self, engine: Engine) -> None:
+    def test_files_are_written_to_and_read_from_the_volume(self, engine: Engine) -> None:
         files = {"launch.json": b"{}", "secret": b"0123"}
         engine.create("contract-1", body("contract", 1, SLEEP), files, "start/1")
         assert engine.volumes()
@@ -185,9 +185,7 @@ class EngineContract:
         assert list(engine.read_folder("contract-reader", reader, f"{plan.VOLUME_PATH}/log-files")) == []
         assert [found.name for found in engine.containers()] == ["contract-1"]
 
-    def test_a_folder_is_put_into_the_volume_and_belongs_to_the_user_of_its_containers(
-        self, engine: Engine, tmp_path: Path
-    ) -> None:
+    def test_folder_in_the_volume_belongs_to_the_containers_user(self, engine: Engine, tmp_path: Path) -> None:
         files = {"parts/a.part": bytes(3_000_000), f"parts/{'long' * 30}": b"1", "empty": b""}
         for name, content in files.items():
             (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -207,9 +205,9 @@ class EngineContract:
         assert engine.containers() == []
 
     def check_owners(self, entries: list[tarfile.TarInfo]) -> None:
-        """Where an engine has any."""
+        """Check the owners, if the engine has owners."""
 
-    def test_events_come_as_they_happen(self, engine: Engine) -> None:
+    def test_events_are_reported_as_they_occur(self, engine: Engine) -> None:
         container = engine.create("contract-1", body("contract", 1, SLEEP), {}, "start/1")
         heard = threading.Event()
         now = int(time.time())
@@ -225,5 +223,5 @@ class EngineContract:
         assert heard.wait(PATIENCE_SECONDS)
         listener.join()
 
-    def test_it_has_cores(self, engine: Engine) -> None:
+    def test_engine_reports_its_cores(self, engine: Engine) -> None:
         assert engine.cores() >= 1

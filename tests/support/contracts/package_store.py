@@ -17,7 +17,7 @@ from heron_apiserver.package_transfer import INCOMING
 
 @dataclass
 class PackageStoreUnderTest:
-    """A store, how another process of the same home sees it, and the folder where its files come to lie."""
+    """Store, its view from another process of the same home, and the folder of its files."""
 
     store: PackageStore
     again: Callable[[], PackageStore]
@@ -25,14 +25,14 @@ class PackageStoreUnderTest:
     work: Path
 
     def file(self, content: bytes) -> tuple[str, Path]:
-        """A file to keep, and its digest."""
+        """Return a file to keep, and its digest."""
         path = self.work / secrets.token_hex(8)
         path.write_bytes(content)
         return hashlib.sha256(content).hexdigest(), path
 
 
 def what_is_kept_is_there_for_whoever_comes_next(kept: PackageStoreUnderTest) -> None:
-    """Kept twice is kept once, removed twice is removed once, and the files are where they should be."""
+    """Check that keeping twice stores once, removing twice removes once, and the files are in their folder."""
     content = secrets.token_bytes((3 << 20) + 17)
     for _ in range(2):
         digest, file = kept.file(content)
@@ -53,7 +53,7 @@ def what_is_kept_is_there_for_whoever_comes_next(kept: PackageStoreUnderTest) ->
 
 
 def nothing_but_a_digest_is_a_path(kept: PackageStoreUnderTest) -> None:
-    """Neither asked for nor found."""
+    """Check that only digests are accepted and listed."""
     digest, file = kept.file(b"outside")
     (kept.folder.parent / f"{digest}.tar.gz").write_bytes(b"outside")
     for name in ("", "..", f"../{digest}", digest[:-1], digest.upper() + "\n", f"{digest}/..", "\0" * 64):
@@ -66,7 +66,7 @@ def nothing_but_a_digest_is_a_path(kept: PackageStoreUnderTest) -> None:
 
 
 def damage_is_said_and_mended_by_sending_again(kept: PackageStoreUnderTest) -> None:
-    """Both a file of another length and one of the same."""
+    """Check that wrong length and wrong content are detected, and repaired by another upload."""
     digest, file = kept.file(b"code" * 1000)
     kept.store.keep(digest, file)
     for damaged in (b"code", b"edoc" * 1000):
@@ -81,7 +81,7 @@ def damage_is_said_and_mended_by_sending_again(kept: PackageStoreUnderTest) -> N
 
 
 def two_at_once_are_one(kept: PackageStoreUnderTest) -> None:
-    """And what never came through goes at the next start."""
+    """Check that concurrent uploads store once; interrupted ones are removed at the next start."""
     content = secrets.token_bytes(1 << 20)
     sent = [kept.file(content) for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:

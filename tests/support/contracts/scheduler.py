@@ -31,41 +31,43 @@ Done = subprocess.CompletedProcess[str]
 
 
 class SchedulerUnderTest(Protocol):
-    """What the contract stands on."""
+    """Scheduler under test."""
 
     address: str  # of the cluster, for ``heron``
     environment: dict[str, str]  # of the command
     options: tuple[str, ...]  # of a submit
 
     def life(self, name: str, number: int) -> str:
-        """The present life of a container, as the scheduler tells lives apart; empty if there is none now."""
+        """Return the id of a container's current life according to the scheduler; empty if there is none."""
 
     def end(self, name: str, number: int) -> None:
-        """kill -9 of it, from outside."""
+        """Kill a container from outside with kill -9."""
 
     def restart_scheduler(self, name: str) -> None:
-        """The process that watches the containers dies; returns when another one is there."""
+        """Kill the process that watches the containers; return when another one runs."""
 
     def left(self, name: str) -> list[str]:
-        """What is left of a topology that was killed, or refused."""
+        """Return what is left of a topology that was killed, or rejected."""
 
 
 class SchedulerContract:
-    """The tests. ``too_much`` is what becomes of a topology that no machine has room for: it is ``refused``, or
-    ``waits`` and says for what, or ``runs``, where nobody counts what topologies may take."""
+    """Scheduler contract. ``too_much`` is the outcome for a topology that exceeds every machine.
+
+    It is ``refused``, ``waits`` with a reason, or ``runs`` if the cluster does not limit resources.
+    """
 
     too_much: Literal["refused", "waits", "runs"] = "refused"
 
     @pytest.fixture(scope="class")
     @classmethod
     def ground(cls) -> Iterator[SchedulerUnderTest]:
-        """To be overridden."""
+        """Yield the scheduler under test; overridden by subclasses."""
         raise NotImplementedError
 
     @pytest.fixture(scope="class")
     @classmethod
     def name(cls, ground: SchedulerUnderTest) -> Iterator[str]:
-        """A topology that runs; it is killed in the end, and nothing of it may be left."""
+        """Yield a running topology; it is killed at the end, and nothing of it may be left."""
         name = f"Contract-{secrets.token_hex(3)}"
         submit(ground, name)
         yield name
@@ -84,14 +86,14 @@ class SchedulerContract:
         assert all(lives)
         assert len(set(lives)) == len(lives)
 
-    def test_a_name_is_taken(self, ground: SchedulerUnderTest, name: str) -> None:
+    def test_name_in_use_is_rejected(self, ground: SchedulerUnderTest, name: str) -> None:
         before = lives(ground, name)
         said = submit(ground, name, code=EXIT_TAKEN).stderr
         assert name in said
         assert "--replace" in said
         assert lives(ground, name) == before
 
-    def test_a_container_that_dies_comes_back_alone_and_the_cause_is_told(
+    def test_dead_container_alone_is_restarted_and_its_cause_reported(
         self, ground: SchedulerUnderTest, name: str
     ) -> None:
         for number in (max(lives(ground, name)), 0):
@@ -103,7 +105,7 @@ class SchedulerContract:
             assert container["restarts"] >= 1
             assert re.search("SIGKILL|Killed|137", container["last_error"]), container
 
-    def test_a_restart_is_of_what_was_asked(self, ground: SchedulerUnderTest, name: str) -> None:
+    def test_restart_restarts_only_the_requested_containers(self, ground: SchedulerUnderTest, name: str) -> None:
         before = lives(ground, name)
         number = max(before)
         heron(ground, "restart", ground.address, name, str(number), *RESTART)
@@ -112,16 +114,16 @@ class SchedulerContract:
         heron(ground, "restart", ground.address, name, *RESTART)
         others_than(ground, name, after)
 
-    def test_a_scheduler_that_dies_comes_back_and_adopts(self, ground: SchedulerUnderTest, name: str) -> None:
+    def test_restarted_scheduler_adopts_containers(self, ground: SchedulerUnderTest, name: str) -> None:
         before = lives(ground, name)
         ground.restart_scheduler(name)
         runs(ground, name)
         assert lives(ground, name) == before
         number = max(before)
-        ground.end(name, number)  # what was adopted is watched as well
+        ground.end(name, number)  # adopted containers are watched as well
         others_than(ground, name, {number: before[number]})
 
-    def test_an_update_adds_a_container_and_takes_it_away(self, ground: SchedulerUnderTest, name: str) -> None:
+    def test_update_adds_and_removes_a_container(self, ground: SchedulerUnderTest, name: str) -> None:
         before = lives(ground, name)
         heron(ground, "update", ground.address, name, "--component-parallelism", "nothing:5", "--container-number", "3")
         runs(ground, name)
@@ -133,7 +135,7 @@ class SchedulerContract:
         gone = set(more) - set(lives(ground, name))
         wait_until(lambda: not any(ground.life(name, number) for number in gone), f"container {gone} has ended")
 
-    def test_a_move_goes_to_a_new_container(self, ground: SchedulerUnderTest, name: str) -> None:
+    def test_move_uses_a_new_container(self, ground: SchedulerUnderTest, name: str) -> None:
         before = lives(ground, name)
         number = max(before)
         heron(ground, "move", ground.address, name, str(number))
@@ -143,7 +145,7 @@ class SchedulerContract:
         assert len(after) == len(before)
         wait_until(lambda: not ground.life(name, number), f"container {number} has ended")
 
-    def test_what_no_machine_has_is_refused_or_waits_and_says_why(self, ground: SchedulerUnderTest, name: str) -> None:
+    def test_oversized_topology_is_rejected_or_waits_with_a_reason(self, ground: SchedulerUnderTest, name: str) -> None:
         greedy = f"Greedy-{secrets.token_hex(3)}"
         wait = ["--no-wait"] if self.too_much == "waits" else []
         done = submit(ground, greedy, *wait, given=TOO_MUCH, code=None)
@@ -158,7 +160,7 @@ class SchedulerContract:
         heron(ground, "status", ground.address, greedy, code=EXIT_UNKNOWN)
         wait_until(lambda: not ground.left(greedy), f"nothing is left of {greedy}: {ground.left(greedy)}")
 
-    def test_a_name_that_nobody_has_is_said_to_be_unknown(self, ground: SchedulerUnderTest, name: str) -> None:
+    def test_unknown_name_is_rejected(self, ground: SchedulerUnderTest, name: str) -> None:
         for command in (["kill"], ["restart"], ["status"]):
             assert "Nobody" in heron(ground, *command, ground.address, "Nobody", code=EXIT_UNKNOWN).stderr
         said = heron(ground, "restart", ground.address, name, "77", code=EXIT_UNKNOWN).stderr
@@ -166,7 +168,7 @@ class SchedulerContract:
 
 
 def heron(ground: SchedulerUnderTest, *arguments: str, code: int | None = 0) -> Done:
-    """The command, as a user has it; it must end with ``code`` (None: with any)."""
+    """Run the command, which must end with ``code`` (None: any)."""
     done = subprocess.run(
         [sys.executable, "-m", "heron_cli", *arguments],
         cwd=ROOT, env=ground.environment, capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS,
@@ -185,28 +187,28 @@ def submit(
 
 
 def status(ground: SchedulerUnderTest, name: str) -> dict[str, Any]:
-    """``heron status -o json``."""
+    """Return ``heron status -o json``."""
     found: dict[str, Any] = query_json("status", ground.address, name, environment=ground.environment)
     return found
 
 
 def process(ground: SchedulerUnderTest, name: str, process: str) -> dict[str, Any]:
-    """One of its processes."""
+    """Return one process of the topology."""
     return next(dict(row) for row in status(ground, name)["processes"] if row["name"] == process)
 
 
 def runs(ground: SchedulerUnderTest, name: str) -> None:
-    """Wait until every process of it does its work."""
+    """Wait until every process runs."""
     wait_until(lambda: status(ground, name)["state"] == "running", f"{name} runs")
 
 
 def lives(ground: SchedulerUnderTest, name: str) -> dict[int, str]:
-    """Of each container of the plan."""
+    """Return the life of each container of the plan."""
     return {row["id"]: ground.life(name, row["id"]) for row in status(ground, name)["containers"]}
 
 
 def others_than(ground: SchedulerUnderTest, name: str, ended: dict[int, str]) -> dict[int, str]:
-    """The lives of all containers, once none of ``ended`` lives any more and the whole topology runs."""
+    """Return the lives of all containers, once all of ``ended`` are over and the whole topology runs."""
 
     def anew() -> bool:
         now = {number: ground.life(name, number) for number in ended}

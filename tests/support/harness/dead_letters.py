@@ -21,7 +21,7 @@ SINKS = (3, 4)
 
 
 class Record(NamedTuple):
-    """What ``process`` does, in order, and how it ends: well, by raising, or by failing its tuple."""
+    """Actions of ``process``, in order, and its outcome: success, an exception, or a failed tuple."""
 
     key: int
     number: int
@@ -30,7 +30,7 @@ class Record(NamedTuple):
 
 
 class ByNumber:
-    """A custom grouping that chooses by the second value; it has a state of its own that need not be undone."""
+    """Custom grouping that selects by the second value; its own state need not be undone."""
 
     def prepare(self, context: Any, component: str, stream: str, target_tasks: Any) -> None:
         self.tasks = list(target_tasks)
@@ -54,7 +54,7 @@ class Source(Spout):
 
 
 class Obeys(Bolt):
-    """Does what its records say."""
+    """Bolt that performs the actions of its records."""
 
     shell: Shell
 
@@ -98,7 +98,7 @@ class Obeys(Bolt):
                 self.emit([key, value], stream="custom")
             case "flush":  # the timer's, in the middle of the call
                 self.shell.flush()
-            case "last":  # so long that each emit looks around
+            case "last":  # so long that each emit checks for other work
                 self.shell.world.clock.now += 0.05
 
 
@@ -133,8 +133,10 @@ class Sink(Bolt):
 
 
 class Outcome(NamedTuple):
-    """What is left of a run: state by key, when entries end, the task's own, what each sink has read in order, letters,
-    counters."""
+    """Final state of a run.
+
+    State by key, ends of entries, the task's own state, the order of each sink's input, dead letters, counters.
+    """
 
     keyed: dict[Any, Any]
     ends: dict[Any, float]
@@ -145,7 +147,7 @@ class Outcome(NamedTuple):
 
 
 def run(records: list[Record], basic: bool, siblings: bool, batches: tuple[int, ...]) -> Outcome:
-    """``siblings``: each sink reads several streams, whose order among each other is kept."""
+    """Run the records. ``siblings``: each sink reads several streams, whose relative order is kept."""
     source = type("Source", (Source,), {"records": tuple(records), "batches": batches})
     streams = {name: ["key", "value"] for name in (DEFAULT_STREAM, "keyed", "direct", "custom")}
     read = {DEFAULT_STREAM: SHUFFLE, "keyed": fields("key"), "direct": DIRECT, "custom": CUSTOM}

@@ -50,7 +50,7 @@ def fields(*names: str) -> GroupingSpec:
 
 @dataclass
 class Part:
-    """One component: its object factory, tasks, outputs (stream to fields) and inputs."""
+    """Component of the plan: its object factory, tasks, outputs (stream to fields) and inputs."""
 
     make: Any
     par: int = 1
@@ -94,7 +94,7 @@ def make_plan(
 
 
 class Counts:
-    """Telemetry that can be looked at."""
+    """Telemetry that records everything."""
 
     def __init__(self) -> None:
         self.counters: dict[str, float] = defaultdict(float)
@@ -117,7 +117,7 @@ class Counts:
 
 
 class Clock:
-    """Simulated seconds."""
+    """Simulated clock in seconds."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -132,7 +132,7 @@ class Clock:
 
 
 class ExecutorHarness:
-    """Executors of every task of a plan, joined by wires that keep order per pair and nothing else."""
+    """Executors of every task of a plan, joined by wires that only keep the order per pair of tasks."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class ExecutorHarness:
         self.tracker: dict[int, int] = {}
         self.failed: dict[int, Reason] = {}
         self.completed: list[int] = []
-        self.late: list[int] = []  # roots of acks that came when the tracker had let go of them
+        self.late: list[int] = []  # roots of acks that arrived after the tracker had dropped them
         self.make_lock = lock
         self.loaded: Mapping[str, Any] = classes or {}
         for task in self.plan.tasks():
@@ -197,7 +197,7 @@ class ExecutorHarness:
 
     @property
     def components(self) -> dict[int, Any]:
-        """The user's object of each task."""
+        """Return the user's object of each task."""
         return {task: executor.task.component for task, executor in self.executors.items()}
 
     def objects(self, component: str) -> list[Any]:
@@ -215,7 +215,7 @@ class ExecutorHarness:
         return step.wait_ms
 
     def send(self, task: int, flush: Flush) -> None:
-        """What a stream manager does with a packet: inits, acks, fails, then frames."""
+        """Handle a packet like a stream manager: inits, acks, fails, then frames."""
         self.flushes.append((task, flush))
         for init in flush.inits:
             assert root_task(init.first_root) == task
@@ -258,7 +258,7 @@ class ExecutorHarness:
         self.executors[spout].on_verdicts(self.clock.ms, [Verdict(spout, column, reason)])
 
     def deliver(self) -> bool:
-        """One frame of one wire, drawn by the generator."""
+        """Deliver one frame of one wire, drawn by the generator."""
         waiting = sorted(pair for pair, frames in self.wires.items() if frames)
         if not waiting:
             return False
@@ -268,7 +268,7 @@ class ExecutorHarness:
         return True
 
     def run(self, rounds: int = 4000) -> None:
-        """Until nothing happens any more."""
+        """Run until nothing is left to do."""
         quiet = 0
         for _ in range(rounds):
             before = len(self.flushes)

@@ -60,20 +60,20 @@ class End:
     sequence: int = 0
     taken: int = 0
     has_data: bool = False
-    waiting: int = 0  # bytes that it has and has not taken
+    waiting: int = 0  # bytes received and not processed
     wish: Wish | None = None
     report: TaskReport | None = None
     has_plan: bool = False
 
 
 class GenerationHarness:
-    """Some stream managers, instances and what the master has said. ``lives`` counts those of each stream manager."""
+    """Stream managers, instances and the state of the master. ``lives`` counts those of each stream manager."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.cores: dict[int, StreamManager] = {}
         self.ends: dict[int, End] = {}
-        self.living: dict[int, End] = {}  # those that have not ended
+        self.living: dict[int, End] = {}  # open ends
         self.ready: dict[int, None] = {}
         self.lives = dict.fromkeys(CONTAINERS, 0)
         self.calls: list[tuple[int, int, PeerHello]] = []
@@ -107,7 +107,7 @@ class GenerationHarness:
             self.tell(container, e.PlanLoaded(self.plans[self.heard[container]], 1))
 
     def publish(self) -> None:
-        """The master stores a plan of the generation as it is, with the stream managers as they are."""
+        """Store a plan of the current generation with the current stream managers."""
         named = {container: self.incarnation(container) for container in CONTAINERS}
         plan = make_plan(number=len(self.plans) + 1, incarnations=named, **CONFIG)
         self.plans.append(replace(plan, generation=self.generation))
@@ -117,7 +117,7 @@ class GenerationHarness:
         self.publish()
 
     def run_generation(self) -> None:
-        """If everybody says so, it runs, and names them."""
+        """Start the generation if all have reported, and list them in the plan."""
         if self.generation.phase is GenerationPhase.RESTORING and all(self.says_restored(c) for c in CONTAINERS):
             members = [GenerationMember(stream_manager_of(c), self.incarnation(c)) for c in CONTAINERS]
             members += [GenerationMember(task_participant(task), 1) for task in TASKS]
@@ -140,7 +140,7 @@ class GenerationHarness:
             self.tell(container, e.MasterMessage(HeartbeatReply(1, wish=self.wish)))
 
     def restart(self, container: int) -> None:
-        """The stream manager dies and comes back with what is on its disk."""
+        """Restart the stream manager with the data on its disk."""
         core = self.cores[container]
         self.buried += sum(q.unconfirmed.__len__() + len(q.frames) for n in core.connections.all()
                            for q in n.link.destinations.values())  # fmt: skip
@@ -171,7 +171,7 @@ class GenerationHarness:
 
     def answered(self, other: End, a: int, said: PeerHello, us: PeerHello) -> None:
         if said.incarnation != self.incarnation(a):
-            other.twin = other  # who has called is gone
+            other.twin = other  # the caller is gone
             return
         end = self.end_of(a, (said.generation, us.generation), peer=other.container)
         end.twin, other.twin = other, end
@@ -181,7 +181,7 @@ class GenerationHarness:
             self.tell(a, e.DataStreamOpened(end.number))
 
     def join(self, task: int, generation: int) -> End:
-        """An instance opens a connection of this generation, in place of the one it has."""
+        """Open a connection of this generation for an instance, replacing its current one."""
         old = self.instance(task)
         if old is not None:
             self.hang_up(old)
@@ -208,12 +208,12 @@ class GenerationHarness:
         self.ready.pop(end.number, None)
 
     def hang_up(self, end: End) -> None:
-        """This end notices, or decides, that the connection is over."""
+        """Close a connection at this end, by decision or after noticing a break."""
         if not end.ended:
             self.bury(end)
             self.tell(end.container, e.ConnectionEnded(end.number))
 
-    # What moves.
+    # Messages.
 
     def tell(self, container: int, event: e.Event) -> None:
         if isinstance(event, e.MasterConnected | e.MasterDisconnected):
@@ -252,7 +252,7 @@ class GenerationHarness:
             self.tell(end.container, e.ControlReceived(end.number, report))
 
     def send(self, end: End, destination: int) -> None:
-        """A frame of an instance, which says of which generation it is."""
+        """Send a frame of an instance, which names its generation."""
         if end.has_data and not end.ended and end.sent < end.limit:
             sent = frame(end.task, destination, b"%6d" % end.named[0] + bytes(self.rng.choice((10, 600))))
             end.sent += sent.weight()
@@ -261,7 +261,7 @@ class GenerationHarness:
             self.act(end.container, self.cores[end.container].packet(end.number, Packet(end.sequence, frames=[sent])))
 
     def take(self, end: End) -> None:
-        """An instance has worked on all it has."""
+        """Process all frames of an instance."""
         if end.waiting and not end.ended:
             end.taken, end.waiting = end.taken + end.waiting, 0
             self.tell(end.container, e.ControlReceived(end.number, Credit(end.taken + WINDOW, 0, end.taken)))
@@ -283,7 +283,7 @@ class GenerationHarness:
         return packet is not None
 
     def deliver(self, end: End) -> bool:
-        """Something of what this end has sent comes to the other one."""
+        """Deliver a message from this end to the other."""
         twin = end.twin
         if twin is None or twin.ended:
             return False
@@ -305,7 +305,7 @@ class GenerationHarness:
         for container in CONTAINERS:
             self.tell(container, e.Tick(self.now_ms))
 
-    # What holds after every event.
+    # Invariants after every event.
 
     def checked(self, container: int) -> None:
         core = self.cores[container]
@@ -327,7 +327,7 @@ class GenerationHarness:
         self.check_words(container, number)
 
     def check_words(self, container: int, number: int) -> None:
-        """What is said to the master and to instances is how it is, at once."""
+        """Check that reports to master and instances are current."""
         core = self.cores[container]
         mine = [end for end in self.living.values() if end.container == container and end.task]
         here = [end for end in mine if core.connections.at(end.number) is not None]

@@ -14,7 +14,7 @@ SPOUT, BOLT = 1, 2
 
 
 class Shell:
-    """Stands for runner, gateway and flush timer of one task of a world. ``meanwhile`` happens while it waits."""
+    """Stub of runner, gateway and flush timer of one task. ``meanwhile`` runs while it waits."""
 
     def __init__(self, world: ExecutorHarness, task: int) -> None:
         self.world = world
@@ -40,13 +40,13 @@ class Shell:
             self.meanwhile()
 
     def tick(self) -> None:
-        """What the timer does: flush when it is due."""
+        """Flush when due, like the timer."""
         due_ms = self.executor.gate.due_ms()
         if due_ms is not None and self.world.clock.ms >= due_ms:
             self.flush()
 
     def flush(self) -> None:
-        """What the loop's thread does when a call lasts."""
+        """Flush like the loop's thread during a long call."""
         lock = self.executor.gate.lock
         assert lock.acquire(blocking=False)
         try:
@@ -56,7 +56,7 @@ class Shell:
 
 
 class Looping(Spout):
-    """Never comes back before it has emitted ``total``."""
+    """Spout that does not return before it has emitted ``total`` tuples."""
 
     total = 5000
     each_ms = 1.0
@@ -86,7 +86,7 @@ class Looping(Spout):
 
 
 def looping(config: dict[str, Any] | None = None, **attributes: Any) -> tuple[ExecutorHarness, Shell, Any]:
-    """A looping spout whose only reader takes nothing by itself."""
+    """Return a harness with a looping spout whose only reader takes frames on request only."""
     spout = type("Spout", (Looping,), attributes)
     parts = {"s": Part(spout, 1, {"default": ["x"]}), "r": Part(Nothing, 1, {}, [("s", "default", SHUFFLE)])}
     world = ExecutorHarness(parts, config)
@@ -96,7 +96,7 @@ def looping(config: dict[str, Any] | None = None, **attributes: Any) -> tuple[Ex
 
 
 def complete_all(world: ExecutorHarness) -> None:
-    """The tracker finds that every tree is complete."""
+    """Complete all tuple trees."""
     roots = list(world.tracker)
     world.tracker.clear()
     if roots:

@@ -45,7 +45,7 @@ def definition(config: Mapping[str, object] | None = None) -> TopologyDefinition
 
 
 def packing(containers: int = 2) -> PackingPlan:
-    """Container n holds word task 2n-1 and count task 2n."""
+    """Return a packing plan: container n holds word task 2n-1 and count task 2n."""
     return PackingPlan(
         NAME,
         tuple(
@@ -83,7 +83,7 @@ def submit(
 
 
 class Node:
-    """A master core on a memory store, driven by hand: one step runs one store request or delivers one event."""
+    """Master core on a memory store; one step runs one store request or delivers one event."""
 
     def __init__(self, tree: MemoryTree, port: int, lease_ms: int = 10_000) -> None:
         self.store = MemoryStore(tree)
@@ -111,7 +111,7 @@ class Node:
         return not self.events and not self.requests
 
     def tell(self, *events: e.Event, now_ms: int = 0) -> list[e.Effect]:
-        """Deliver these events; returns the effects, store requests included."""
+        """Deliver events; return the effects, store requests included."""
         found: list[e.Effect] = []
         for event in events:
             for effect in self.core.handle(now_ms, event):
@@ -125,7 +125,7 @@ class Node:
         return found
 
     def step(self) -> None:
-        """Deliver one event, or else run one request."""
+        """Deliver one event, or otherwise run one request."""
         if self.events:
             self.tell(self.events.pop(0))
         elif self.requests:
@@ -140,7 +140,7 @@ class Node:
         raise AssertionError("the master never comes to rest")
 
     def settle_events(self) -> None:
-        """Deliver what waits, but run no request."""
+        """Deliver queued events without running requests."""
         while self.events:
             self.tell(self.events.pop(0))
 

@@ -21,7 +21,7 @@ class Idle(Spout):
 
 
 class SingleBolt:
-    """One bolt executor, fed by hand; ``readers`` tasks read it."""
+    """Bolt executor driven step by step; ``readers`` tasks read it."""
 
     def __init__(self, bolt: type[Bolt], config: dict[str, Any] | None = None, readers: int = 1, seed: int = 0) -> None:
         class Sink(BasicBolt):

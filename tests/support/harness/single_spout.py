@@ -14,7 +14,7 @@ from tests.support.harness.executors import SHUFFLE, ExecutorHarness, Part
 
 
 class Source(Spout):
-    """Emits ``each`` tuples a call until ``total``."""
+    """Spout that emits ``each`` tuples per call until ``total``."""
 
     each = 1
     total = 10**9
@@ -53,7 +53,7 @@ class Nothing(BasicBolt):
 
 
 class SingleSpout:
-    """One spout executor; nobody takes what it sends."""
+    """Spout executor without readers."""
 
     def __init__(self, config: dict[str, Any] | None = None, **attributes: Any) -> None:
         make = type("Spout", (Source,), attributes)
@@ -76,7 +76,7 @@ class SingleSpout:
         return step
 
     def drain(self) -> None:
-        """The gateway has sent everything."""
+        """Mark all output as sent by the gateway."""
         self.executor.on_sent(self.world.clock.ms, 1 << 40)
 
     def verdict(self, roots: list[int], reason: Reason | None = None) -> None:

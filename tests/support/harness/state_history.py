@@ -26,7 +26,7 @@ KEYS: list[Any] = [*range(12), "a", "b", "ü", 0.5, 1.0, None, (1, "a"), b"a", f
 
 
 class History:
-    """The tasks of one keyed component, beside a plain dictionary by canonical key."""
+    """Tasks of one keyed component, and a plain dictionary by canonical key as reference."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
@@ -35,8 +35,8 @@ class History:
         self.files: dict[str, bytes] = {}
         self.truth: dict[bytes, Any] = {}
         self.ends: dict[bytes, float] = {}  # of entries with a time to live
-        self.wall = self.now = 1000.0  # what clocks say; when time passed last
-        self.at: dict[int, Any] = {0: ({}, {})}  # the truth of each complete checkpoint
+        self.wall = self.now = 1000.0  # wall clock; time of the last advance
+        self.at: dict[int, Any] = {0: ({}, {})}  # the reference state of each complete checkpoint
         self.manifest: Manifest = initial_manifest("id")
         self.tasks = [1, 2]
         self.table = initial_table(self.tasks)
@@ -84,7 +84,7 @@ class History:
             assert state.get(key, "none") == self.truth.get(canonical, "none")
 
     def undone_call(self) -> None:
-        """What a call has changed is undone; other tasks may be between calls, so all are."""
+        """Undo the changes of a call in every task, since all may be between calls."""
         before = copy.deepcopy((self.truth, self.ends))
         for state in self.states.values():
             state.begin()
@@ -95,10 +95,10 @@ class History:
         self.truth, self.ends = before
 
     def pass_time(self) -> None:
-        """Clocks go on, or are put back, which is not followed; entries end between calls only."""
+        """Advance the clocks, or set the wall clock back, which is ignored; entries end only between calls."""
         self.wall += self.draw.choice([0.5, 1.0, 4.0, 6.0, -2.0])
         if self.draw.random() < 0.3:
-            return  # a call lasts
+            return  # a call is running
         self.now = max(self.now, self.wall)
         for state in self.states.values():
             state.pass_time()
@@ -109,8 +109,10 @@ class History:
             del self.truth[canonical], self.ends[canonical]
 
     def checkpoint(self, complete: bool, heard: bool) -> None:
-        """All tasks take it at one moment, as at a quiet point; some never hear that it is complete. They go on
-        before it is written."""
+        """Take a checkpoint of all tasks at one moment, as at a quiet point.
+
+        Some tasks never learn that it is complete. They continue before it is written.
+        """
         self.number += 1
         snapshots = [self._snapshot(task, state) for task, state in self.states.items()]
         then = copy.deepcopy((self.truth, self.ends))
@@ -138,7 +140,7 @@ class History:
         return part
 
     def restore(self, tasks: list[int]) -> None:
-        """Everybody begins anew from the last complete checkpoint, in these tasks."""
+        """Restore all tasks from the last complete checkpoint, with these tasks."""
         self.generation += 1
         if tasks != self.tasks:
             self.tasks, self.table = tasks, rebalance(self.table, tasks)
@@ -161,7 +163,7 @@ class History:
         return state
 
     def check(self) -> None:
-        """The tasks hold the truth, each key once."""
+        """Check that the tasks hold the reference state, each key once."""
         found: dict[bytes, Any] = {}
         for state in self.states.values():
             for key in state:
@@ -191,7 +193,7 @@ def run(seed: int, steps: int = 70) -> History:
             history.check()
     history.restore(history.tasks)
     history.check()
-    # Files that the last manifest does not name may go.
+    # Files that the last manifest does not name may be deleted.
     history.files = {name: data for name, data in history.files.items() if name in history.manifest.files}
     history.restore([1, 2, 3])
     history.check()

@@ -20,7 +20,7 @@ INCARNATION = 5
 
 
 class StatefulExecutorHarness(ExecutorHarness):
-    """``restored``: by task, what it begins with. ``wall_s`` is the time of day, and stands still by itself."""
+    """Executor harness with state. ``restored``: initial state by task. ``wall_s``: a constant time of day."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class StatefulExecutorHarness(ExecutorHarness):
         self.wakes += 1
 
     def run(self, rounds: int = 4000) -> None:
-        """Until nothing happens any more, and nobody has input in hand: a run of a bolt takes frames of one stream."""
+        """Run until nothing is left to do and no task has input: a bolt's run takes frames of one stream."""
         super().run(rounds)
         while any(
             executor.data_in.size or executor._work is not None

@@ -42,7 +42,7 @@ TASKS = (1, 2, 3, 4)
 
 
 class StubParticipants:
-    """Stream managers and tasks: what they were told, what they report."""
+    """Stubs of stream managers and tasks: received commands and reports."""
 
     def __init__(self) -> None:
         self.incarnations: dict[ParticipantId, int] = dict.fromkeys(
@@ -71,7 +71,7 @@ class StubParticipants:
             self.reports[place] = replace(self.reports[place], aligned=self.wish.under)
 
     def stored(self, folder: CheckpointFolder, number: int, turn: int, *tasks: int) -> None:
-        """Each task's part is written and reported."""
+        """Write and report the part of each task."""
         assert self.plan is not None
         for task in tasks or TASKS:
             component, place = self.plan.component_of(task), task_participant(task)
@@ -92,7 +92,7 @@ class StubParticipants:
 
 
 class StateNode:
-    """One master, driven by hand. Every effect is done at once unless it is kept back by ``hold``."""
+    """Master driven step by step. Every effect runs at once unless ``hold`` keeps it back."""
 
     def __init__(
         self, home: Path, played: StubParticipants, port: int = 1, config: Mapping[str, object] = CONFIG
@@ -117,7 +117,7 @@ class StateNode:
         self.read()
 
     def read(self) -> None:
-        """Somebody has changed what it watches."""
+        """Read a watched node that has changed."""
         self._do(e.ReadStore())
         self.tell()
 
@@ -131,7 +131,7 @@ class StateNode:
         return 100 * self.played.incarnations[stream_manager_of(container)] + container
 
     def tell(self, *events: e.Event) -> list[e.Effect]:
-        """Deliver these, and do what follows from them."""
+        """Deliver events, and run what follows from them."""
         before = len(self.effects)
         self._events += events
         while self._events:
@@ -146,14 +146,14 @@ class StateNode:
         return self.effects[before:]
 
     def let_go(self) -> None:
-        """What was kept back is done now."""
+        """Run the effects that were kept back."""
         waiting, self.waiting, self.hold = self.waiting, [], ()
         for effect in waiting:
             self._do(effect)
         self.tell()
 
     def lose_store(self) -> None:
-        """It does not answer for a moment; transactions that were kept back never reach it."""
+        """Interrupt the store for a moment; transactions that were kept back never reach it."""
         self.waiting = [effect for effect in self.waiting if isinstance(effect, e.WriteManifest)]
         self.tell(e.SessionChanged(e.Session.SUSPENDED), e.SessionChanged(e.Session.CONNECTED))
 
@@ -176,12 +176,12 @@ class StateNode:
             self._files.remove_now(effect)
 
     def beat(self, *containers: int) -> list[e.Effect]:
-        """A heartbeat of each of these, or of all."""
+        """Deliver a heartbeat of each of these containers, or of all."""
         heard = [e.HeartbeatReceived(self.link(c), self.played.heartbeat(c)) for c in containers or CONTAINERS]
         return self.tell(*heard)
 
     def tick(self, ms: int = 200, *silent: int) -> None:
-        """So much later; everybody but the ``silent`` containers goes on beating."""
+        """Advance the clock; all containers except the ``silent`` ones keep sending heartbeats."""
         for _ in range(max(1, ms // 200)):
             self.now_ms += min(ms, 200)
             self.tell(e.MasterTick())
@@ -206,13 +206,13 @@ class StateNode:
         return [effect.text for effect in self.effects if isinstance(effect, e.LogNote)]
 
     def running(self) -> StateNode:
-        """Everybody has restored; the generation runs."""
+        """Report all restores, so that the generation runs."""
         self.played.restored()
         self.beat()
         return self
 
     def checkpoint(self) -> int:
-        """A whole one; its number."""
+        """Complete a checkpoint; return its number."""
         self.tick(1_000)
         number, turn = self.played.wish.under, self.played.wish.turn
         assert number, "none has begun"
@@ -224,5 +224,5 @@ class StateNode:
 
 
 def begun(home: Path) -> StateNode:
-    """A topology that has begun to run, and its master."""
+    """Return the master of a topology that has started to run."""
     return StateNode(home, StubParticipants()).register().running()

@@ -62,7 +62,7 @@ def component(name: str, *inputs: str, config: dict[str, Any] | None = None) -> 
     return ComponentSpec(name, kind, "m:C", 1, (StreamSchema("default", ("x",)),), edges, config or {})
 
 
-# Two branches that meet nowhere: word -> split -> count, and other -> sink.
+# Two branches that do not meet: word -> split -> count, and other -> sink.
 COMPONENTS = (
     component("word"),
     component("split", "word"),
@@ -104,7 +104,7 @@ def frame(source: int, destination: int, values: bytes = b"x", count: int = 1, *
 
 @dataclass
 class Instance:
-    """One task's process: sends within its credit, takes frames when asked to."""
+    """Process of one task, which sends within its credit and takes frames on request."""
 
     task: int
     incarnation: int = 1
@@ -127,7 +127,7 @@ class Instance:
 
 
 class StreamManagerHarness:
-    """Some cores, their instances, and the wires between them."""
+    """Cores, their instances, and the wires between them."""
 
     def __init__(self, plan: PhysicalPlan, settings: dict[str, Any] | None = None, seed: int = 0) -> None:
         self.rng = random.Random(seed)
@@ -140,7 +140,7 @@ class StreamManagerHarness:
         self.ended: list[str] = []
         self.exits: list[str] = []
         self.to_master: list[Any] = []
-        self.wires: dict[tuple[int, int], dict[str, deque[Any]]] = {}  # (from, to): control and data on their way
+        self.wires: dict[tuple[int, int], dict[str, deque[Any]]] = {}  # (from, to): control and data in flight
         self.numbers: dict[int, tuple[int, int]] = {}  # connection: (container, neighbour), tasks negative
         self._next = 0
         for container in sorted(c.container for c in plan.packing.containers):
@@ -156,7 +156,7 @@ class StreamManagerHarness:
         return core
 
     def start(self) -> None:
-        """Plans everywhere, all links up, all instances connected."""
+        """Deliver the plans, open all links, and connect all instances."""
         for core in self.cores.values():
             self.tell(core.container, PlanLoaded(self.plan, self.plan.version.epoch))
         for a in self.cores:
@@ -209,7 +209,7 @@ class StreamManagerHarness:
             self.tell(here, DataStreamOpened(ends[here]))
 
     def break_link(self, a: int, b: int) -> None:
-        """What is on the wire is lost; both ends are told."""
+        """Break a link: messages in flight are lost, and both ends are notified."""
         for here, there in ((a, b), (b, a)):
             wire = self.wires.pop((here, there), None)
             if wire is None:
@@ -219,10 +219,10 @@ class StreamManagerHarness:
             if number is not None:
                 self.tell(here, ConnectionEnded(number))
 
-    # What the cores want.
+    # Effects of the cores.
 
     def tell(self, container: int, event: Event) -> list[Effect]:
-        """Something happens to a core."""
+        """Pass an event to a core."""
         effects = self.cores[container].handle(event)
         self.act(container, effects)
         return effects
@@ -279,7 +279,7 @@ class StreamManagerHarness:
     # One step each; True if something happened.
 
     def pump(self, container: int) -> bool:
-        """One packet of one link that has work."""
+        """Send one packet of one link that has work."""
         ready = list(self.ready[container])
         if not ready:
             return False
@@ -303,7 +303,7 @@ class StreamManagerHarness:
         return packet is not None
 
     def deliver(self, source: int, destination: int, what: str) -> bool:
-        """One message that is on the wire."""
+        """Deliver one message in flight."""
         wire = self.wires.get((source, destination))
         if wire is None or not wire[what]:
             return False
@@ -325,7 +325,7 @@ class StreamManagerHarness:
         acks: Sequence[Ack] = (),
         fails: Sequence[Fail] = (),
     ) -> bool:
-        """A packet of an instance: settlements at once, frames within credit (the rest waits)."""
+        """Send a packet of an instance: settlements at once, frames within credit (the rest waits)."""
         instance = self.instances[task]
         instance.outbox += frames
         if instance.connection is None:
@@ -340,7 +340,7 @@ class StreamManagerHarness:
         return bool(packet.frames)
 
     def take(self, task: int) -> Frame | None:
-        """An instance processes one frame and gives the credit for it back."""
+        """Process one frame of an instance and return its credit."""
         instance = self.instances[task]
         if not instance.inbox:
             return None
@@ -355,7 +355,7 @@ class StreamManagerHarness:
         return taken
 
     def open_root(self, task: int, edges: list[int]) -> int:
-        """The next root of a spout, with its Init."""
+        """Open the next root of a spout; return its id."""
         instance = self.instances[task]
         root = root_base(task, instance.incarnation) | instance.next_root
         instance.next_root += 1
@@ -369,7 +369,7 @@ class StreamManagerHarness:
             self.tell(container, Tick(self.now_ms))
 
     def settle(self) -> None:
-        """Until nothing moves on the wires (instances take nothing by themselves)."""
+        """Run until no message is in flight (instances take frames on request only)."""
         moved = True
         while moved:
             moved = False

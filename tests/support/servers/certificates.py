@@ -13,7 +13,7 @@ DAY = dt.timedelta(days=1)
 
 
 class Authority:
-    """Signs certificates; ``pem`` is what lets others believe them."""
+    """Certificate authority; ``pem`` is its certificate."""
 
     def __init__(self, name: str) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -23,7 +23,7 @@ class Authority:
         self.pem = builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
 
     def issue(self, address: str, days: int = 5) -> str:
-        """A key and a certificate for an IP address, good until in ``days``; those before today have passed."""
+        """Return a key and a certificate for an IP address, valid for ``days``; negative days have expired."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
         builder = _builder(_name(address), self._name, key, days).add_extension(names, critical=False)

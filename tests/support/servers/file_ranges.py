@@ -17,20 +17,20 @@ _RANGE = re.compile(r"bytes=(\d+)-(\d+)")
 
 
 class RangeServer:
-    """``given``: bytes of bodies so far. ``ranges``: False for a server that has none."""
+    """HTTP server. ``given``: bytes of bodies so far. ``ranges``: False disables range requests."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.given, self.ranges = folder, 0, True
         self.http = _Server(("127.0.0.1", 0), partial(_Handler, self))
 
     def url(self, name: str) -> str:
-        """Of a file in the folder."""
+        """Return the URL of a file in the folder."""
         return f"http://127.0.0.1:{self.http.server_address[1]}/{name}"
 
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, request: object, client_address: object) -> None:
-        """Who asked was killed."""
+        """Ignore errors: the client was killed."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -41,11 +41,11 @@ class _Handler(BaseHTTPRequestHandler):
         super().__init__(*arguments)  # type: ignore[arg-type]  # as socketserver gives them
 
     def do_HEAD(self) -> None:
-        """As GET, without the body."""
+        """Answer as GET, without the body."""
         self._answer(False)
 
     def do_GET(self) -> None:
-        """The file, or a range of it."""
+        """Send the file, or a range of it."""
         self._answer(True)
 
     def _answer(self, body: bool) -> None:
@@ -68,16 +68,16 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if body:
             self.of.given += len(data)
-            with contextlib.suppress(OSError):  # who asked has gone
+            with contextlib.suppress(OSError):  # the client has disconnected
                 self.wfile.write(data)
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Nothing."""
+        """Suppress logging."""
 
 
 @contextlib.contextmanager
 def range_server(folder: Path) -> Iterator[RangeServer]:
-    """One that serves, until it is let go of."""
+    """Yield a running server."""
     made = RangeServer(folder)
     thread = threading.Thread(target=made.http.serve_forever, args=(0.05,))
     thread.start()

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class KeepingServer(ThreadingHTTPServer):
-    """Answers with the statuses that are ``planned``, then 200; keeps the first body of each key that it took."""
+    """Server that answers with the ``planned`` statuses, then 200; it keeps the first body of each accepted key."""
 
     daemon_threads = True
 

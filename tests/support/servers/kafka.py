@@ -26,7 +26,7 @@ ANSWER_SECS = 60.0
 
 
 class KafkaMock:
-    """One cluster of two brokers."""
+    """Cluster of two brokers."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
@@ -38,16 +38,16 @@ class KafkaMock:
         assert self.servers, "the mock cluster did not start"
 
     def config(self, **more: Any) -> dict[str, Any]:
-        """The configuration of a connector; keys of ``more`` without their ``user.kafka.``."""
+        """Return the configuration of a connector; keys of ``more`` omit their ``user.kafka.``."""
         return {f"user.kafka.{key}": value for key, value in {"servers": self.servers, **more}.items()}
 
     def make(self, topic: str) -> None:
-        """A topic that is empty."""
+        """Create an empty topic."""
         about = kafka.Producer({"bootstrap.servers": self.servers}).list_topics(topic, ANSWER_SECS).topics[topic]
         assert about.error is None, about.error
 
     def add(self, topic: str, *values: bytes, partition: int = 0, **more: Any) -> None:
-        """Messages."""
+        """Add messages."""
         client = kafka.Producer({"bootstrap.servers": self.servers})
         for value in values:
             client.produce(topic, value, partition=partition, **more)
@@ -55,7 +55,7 @@ class KafkaMock:
         assert client.flush(ANSWER_SECS) == 0
 
     def messages(self, topic: str) -> list[Any]:
-        """All there are, by partition and offset."""
+        """Return all messages, by partition and offset."""
         client = kafka.Consumer({"bootstrap.servers": self.servers, "group.id": "look", "enable.partition.eof": True})
         try:
             about = client.list_topics(topic, ANSWER_SECS).topics[topic]
@@ -74,7 +74,7 @@ class KafkaMock:
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
-        """Within, nobody answers."""
+        """Stop the brokers for the block."""
         self.process.send_signal(signal.SIGSTOP)
         try:
             yield
@@ -82,14 +82,14 @@ class KafkaMock:
             self.process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self.process.kill()
         self.process.communicate()
 
 
 @contextlib.contextmanager
 def kafka_mock() -> Iterator[KafkaMock]:
-    """Brokers that serve, and leave nothing behind."""
+    """Yield running brokers, and remove them afterwards."""
     made = KafkaMock()
     try:
         yield made

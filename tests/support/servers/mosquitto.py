@@ -11,7 +11,7 @@ from tests.support.server_process import START_SECS, ServerProcess
 
 
 class Mosquitto(ServerProcess):
-    """One broker."""
+    """MQTT broker."""
 
     system, user = "mqtt", "heron"
 
@@ -26,28 +26,28 @@ class Mosquitto(ServerProcess):
 
     @property
     def url(self) -> str:
-        """Without the password."""
+        """Return the URL without the password."""
         return f"mqtt://{self.user}@127.0.0.1:{self.port}"
 
     @property
     def address(self) -> dict[str, str]:
-        """Of a connector."""
+        """Return the address for a connector."""
         return {"url": self.url}
 
     def command(self) -> list[str]:
-        """The broker of Debian."""
+        """Return the command of Debian's broker."""
         return ["mosquitto", "-c", str(self.folder / "mosquitto.conf")]
 
     def greet(self) -> None:
-        """It takes a connection."""
+        """Open a connection."""
         socket.create_connection(("127.0.0.1", self.port), timeout=START_SECS).close()
 
     def end(self, process: subprocess.Popen[bytes]) -> None:
-        """It writes down its sessions."""
+        """End the process so that it saves its sessions."""
         process.terminate()
 
     def publish(self, topic: str, *bodies: bytes, qos: int = 1, retain: bool = False) -> None:
-        """Messages, taken by the broker."""
+        """Publish messages, accepted by the broker."""
         publish.multiple(
             [{"topic": topic, "payload": body, "qos": qos, "retain": retain} for body in bodies], "127.0.0.1",
             self.port, auth={"username": self.user, "password": self.password},

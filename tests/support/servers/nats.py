@@ -11,7 +11,7 @@ from tests.support.servers import nats
 
 
 class NatsServer(ServerProcess):
-    """One server."""
+    """NATS server."""
 
     system, user, not_yet = "nats", "heron", (nats.errors.Error, OSError)
 
@@ -24,27 +24,27 @@ class NatsServer(ServerProcess):
 
     @property
     def url(self) -> str:
-        """Without the password."""
+        """Return the URL without the password."""
         return f"nats://{self.user}@127.0.0.1:{self.port}"
 
     @property
     def address(self) -> dict[str, str]:
-        """Of a connector."""
+        """Return the address for a connector."""
         return {"url": self.url}
 
     def command(self) -> list[str]:
-        """The server of Debian."""
+        """Return the command of Debian's server."""
         return ["nats-server", "-c", str(self.folder / "nats.conf")]
 
     def greet(self) -> None:
-        """JetStream says how it is."""
+        """Ask JetStream for its status."""
         self.ask(lambda js: js.account_info())
 
     def ask(self, do: Callable[[Any], Awaitable[Any]]) -> Any:
-        """``do`` with the JetStream of a connection of its own."""
+        """Call ``do`` with the JetStream of a separate connection."""
 
         async def quiet(_: Exception) -> None:
-            """The exception says it too."""
+            """Ignore the error, which is also raised."""
 
         async def done() -> Any:
             client = await nats.connect(
@@ -59,11 +59,11 @@ class NatsServer(ServerProcess):
         return asyncio.run(done())
 
     def make(self, stream: str, **more: Any) -> None:
-        """A stream that takes ``STREAM.*``."""
+        """Create a stream with the subjects ``STREAM.*``."""
         self.ask(lambda js: js.add_stream(name=stream, subjects=[f"{stream}.*"], **more))
 
     def add(self, stream: str, *bodies: bytes, headers: dict[str, str] | None = None) -> None:
-        """Messages."""
+        """Add messages."""
 
         async def publish(js: Any) -> None:
             for body in bodies:
@@ -72,7 +72,7 @@ class NatsServer(ServerProcess):
         self.ask(publish)
 
     def bodies(self, stream: str) -> list[bytes]:
-        """All there are, in order."""
+        """Return all messages, in order."""
 
         async def read(js: Any) -> list[bytes]:
             about = await js.stream_info(stream)

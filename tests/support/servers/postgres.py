@@ -18,7 +18,7 @@ from tests.support.server_process import ServerProcess
 
 
 class PostgresServer(ServerProcess):
-    """One server."""
+    """PostgreSQL server."""
 
     system, not_yet, user, database = "postgres", (psycopg.OperationalError,), "heronry", "postgres"
 
@@ -33,30 +33,30 @@ class PostgresServer(ServerProcess):
 
     @property
     def dsn(self) -> str:
-        """Without the password."""
+        """Return the DSN without the password."""
         return f"host=127.0.0.1 port={self.port} dbname={self.database} user={self.user}"
 
     @property
     def address(self) -> dict[str, str]:
-        """Of a connector."""
+        """Return the address for a connector."""
         return {"dsn": self.dsn}
 
     def connect(self) -> psycopg.Connection[Any]:
-        """A connection."""
+        """Open a connection."""
         return psycopg.connect(self.dsn, password=self.password, autocommit=True)
 
     def ask(self, statement: str, *values: Any) -> list[Any]:
-        """What a statement answers."""
+        """Return the result of a statement."""
         with self.connect() as connection:
             found = connection.execute(statement, values)
             return found.fetchall() if found.description else []
 
     def left(self) -> list[tuple[int, int]]:
-        """How many chunks are staged, and tokens known."""
+        """Return the numbers of staged chunks and known tokens."""
         return self.ask("SELECT (SELECT count(*) FROM heronry_staged), (SELECT count(*) FROM heronry_checkpoints)")
 
     def command(self) -> list[str]:
-        """The newest that Debian has."""
+        """Return the command of Debian's newest server."""
         return [
             program_of("postgres"), "-D", str(self._data), "-p", str(self.port), "-c", "listen_addresses=127.0.0.1",
             "-c", f"unix_socket_directories={self.folder}", "-c", "shared_buffers=16MB",
@@ -64,11 +64,11 @@ class PostgresServer(ServerProcess):
         ]  # fmt: skip
 
     def greet(self) -> None:
-        """A connection."""
+        """Open a connection."""
         self.connect().close()
 
     def end(self, process: subprocess.Popen[bytes]) -> None:
-        """As by a power cut: the main process and those that serve connections."""
+        """End the main process and its backends as by a power cut."""
         process.send_signal(signal.SIGQUIT)  # "immediate shutdown": no checkpoint, recovery at the next start
 
     @property
@@ -83,7 +83,7 @@ class PostgresServer(ServerProcess):
 
 
 def program_of(name: str) -> str:
-    """The path of one of PostgreSQL's programs."""
+    """Return the path of one of PostgreSQL's programs."""
     places = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: float(path.parts[-3]))
     found = str(places[-1]) if places else shutil.which(name)
     assert found, f"there is no {name}; run deploy/postgres-setup"

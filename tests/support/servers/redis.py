@@ -7,7 +7,7 @@ from tests.support.servers import redis
 
 
 class RedisServer(ServerProcess):
-    """One server."""
+    """Redis server."""
 
     system, not_yet = "redis", (redis.ConnectionError, redis.exceptions.BusyLoadingError)
 
@@ -20,23 +20,23 @@ class RedisServer(ServerProcess):
 
     @property
     def url(self) -> str:
-        """Without the password."""
+        """Return the URL without the password."""
         return f"redis://127.0.0.1:{self.port}"
 
     @property
     def client(self) -> redis.Redis:
-        """A new client."""
+        """Return a new client."""
         return redis.Redis(port=self.port, password=self.password, decode_responses=True)
 
     @property
     def address(self) -> dict[str, str]:
-        """Of a connector."""
+        """Return the address for a connector."""
         return {"url": self.url}
 
     def command(self) -> list[str]:
-        """The server of Debian."""
+        """Return the command of Debian's server."""
         return ["redis-server", str(self.folder / "redis.conf")]
 
     def greet(self) -> None:
-        """A ping."""
+        """Send a ping."""
         self.client.ping()

@@ -27,7 +27,7 @@ ForceCommand internal-sftp
 
 
 class SftpServer(ServerProcess):
-    """One server. ``options``: the file for ``--packages-options``."""
+    """SFTP server. ``options``: the file for ``--packages-options``."""
 
     system = "sftp"
 
@@ -43,16 +43,16 @@ class SftpServer(ServerProcess):
 
     @property
     def address(self) -> dict[str, str]:
-        """Of that folder."""
+        """Return the address of that folder."""
         return {"url": self.url}
 
     @property
     def url(self) -> str:
-        """Of a folder there."""
+        """Return the URL of a folder on the server."""
         return f"sftp://{getpass.getuser()}@127.0.0.1:{self.port}{self.kept}"
 
     def options_with(self, host: str) -> Path:
-        """Options of a client that believes the server with this key."""
+        """Return options of a client that trusts the server with this key."""
         known = self.folder / f"known-{host}"
         known.write_text(f"[127.0.0.1]:{self.port} {(self.folder / f'{host}.pub').read_text()}")
         file = self.folder / f"options-{host}.json"
@@ -61,24 +61,24 @@ class SftpServer(ServerProcess):
         return file
 
     def command(self) -> list[str]:
-        """OpenSSH's server."""
+        """Return the command of OpenSSH's server."""
         if os.geteuid() == 0:
-            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd wants it
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # required by sshd
         program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin") or "sshd"
         return [program, "-D", "-e", "-f", str(self.folder / "sshd_config")]
 
     def greet(self) -> None:
-        """It says first what it is."""
+        """Read the server's greeting."""
         with socket.create_connection(("127.0.0.1", self.port), 5) as talk:
             if talk.recv(4) != b"SSH-":
                 raise ConnectionError("closed before a word")
 
     def hang(self) -> None:
-        """It takes connections and says nothing."""
+        """Let the server accept connections without responding."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """After ``hang``."""
+        """Resume after ``hang``."""
         assert self.process is not None
         self.process.send_signal(signal.SIGCONT)

@@ -24,12 +24,12 @@ from tests.support.waiting import wait_until
 
 START_SECONDS = 60.0
 NODES = {"n1": "127.0.0.1", "n2": "127.0.0.2"}
-CORES, MEMORY_MIB = 5, 6000  # of each node, as Slurm counts them: not all slots of a topology fit on one
+CORES, MEMORY_MIB = 5, 6000  # of each node, as Slurm counts them: one node is too small for all slots of a topology
 LOST_SECONDS = 5  # SlurmdTimeout
 
 
 class SlurmServers:
-    """One cluster named ``test`` with a partition ``test``. Needs root, and cgroups of version 1."""
+    """Cluster named ``test`` with a partition ``test``. Requires root, and cgroups of version 1."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="heronry-slurm-", dir="/tmp"))
@@ -55,7 +55,7 @@ class SlurmServers:
             "SlurmUser": "root",
             "SlurmdUser": "root",
             "AuthType": "auth/munge",
-            "AuthInfo": f"socket={folder}/munge.socket,cred_expire=6",  # a requeue waits for that
+            "AuthInfo": f"socket={folder}/munge.socket,cred_expire=6",  # a requeue waits for the expiry
             "CredType": "cred/munge",
             "CommunicationParameters": "NoCtldInAddrAny",
             "SlurmctldPort": ctld,
@@ -93,13 +93,13 @@ class SlurmServers:
         return "\n".join(lines) + "\n"
 
     def run(self, *command: str) -> str:
-        """What one of Slurm's commands prints."""
+        """Return the output of a Slurm command."""
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, f"{command}: {done.stderr}"
         return done.stdout
 
     def start(self) -> None:
-        """All of it; returns when both nodes are idle."""
+        """Start all daemons; return when both nodes are idle."""
         folder = self.folder
         self.run(
             "munged", "--force", "--key-file", f"{folder}/munge.key", "--socket", f"{folder}/munge.socket",
@@ -112,36 +112,36 @@ class SlurmServers:
         self.wait_for("both nodes are idle", lambda: self.states() == dict.fromkeys(NODES, "idle"))
 
     def wait_for(self, what: str, condition: Callable[[], object], seconds: float = START_SECONDS) -> None:
-        """Until it holds; a controller that does not answer yet is asked again."""
+        """Wait for a condition; a controller that does not answer yet is asked again."""
         wait_until(condition, what, seconds, retry_on=(AssertionError, subprocess.TimeoutExpired))
 
     def states(self) -> dict[str, str]:
-        """Node to state, as idle, mixed, down*."""
+        """Return the states of the nodes, such as idle, mixed, down*."""
         return dict(line.split() for line in self.run("sinfo", "-hN", "-o", "%N %t").splitlines())
 
     def jobs(self) -> list[str]:
-        """Ids of what is in the queue."""
+        """Return the ids of the queued jobs."""
         return self.run("squeue", "-h", "-o", "%A").split()
 
     def steps(self, name: str) -> dict[str, str]:
-        """Ids of the running steps that are called so, and their nodes."""
+        """Return the nodes of the running steps of this name, by id."""
         rows = [line.split("|") for line in self.run("squeue", "-hs", "-o", "%i|%j|%N").splitlines()]
         return {step: node for step, found, node in rows if found == name}
 
     def start_controller(self) -> None:
-        """It goes on from its saved state."""
+        """Start the controller from its saved state."""
         self.run("slurmctld")
 
     def kill_controller(self) -> None:
-        """As a machine that fails."""
+        """Kill the controller, as a machine failure would."""
         self._end("slurmctld", signal.SIGKILL)
 
     def start_node(self, node: str) -> None:
-        """Its slurmd."""
+        """Start the slurmd of a node."""
         self.run("slurmd", "-N", node)
 
     def kill_node(self, node: str) -> None:
-        """Its slurmd; what runs on the node runs on."""
+        """Kill the slurmd of a node; processes on the node keep running."""
         self._end(f"slurmd-{node}", signal.SIGKILL)
 
     def close(self) -> None:
@@ -169,7 +169,7 @@ class SlurmServers:
 
 @contextlib.contextmanager
 def slurm_servers() -> Iterator[SlurmServers]:
-    """Started, and gone at the end."""
+    """Yield a running cluster, and remove it afterwards."""
     servers = SlurmServers()
     try:
         servers.start()
@@ -179,7 +179,7 @@ def slurm_servers() -> Iterator[SlurmServers]:
 
 
 def main() -> None:
-    """Until Ctrl-C: a Slurm to try things on."""
+    """Run a Slurm cluster until Ctrl-C, for manual experiments."""
     with slurm_servers() as servers:
         print(f"export SLURM_CONF={servers.file}", flush=True)
         with contextlib.suppress(KeyboardInterrupt):

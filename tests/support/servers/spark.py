@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class Standalone:
-    """A standalone master and one worker with their processes, each the leader of a process group."""
+    """Standalone master and one worker with their processes, each the leader of a process group."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -76,7 +76,7 @@ class Standalone:
 
 
 def run_heron(home: Path, *arguments: str, timeout: float = 600, stderr: IO[bytes] | int = subprocess.PIPE):
-    """One ``heron`` command in a home of its own, as a user types it."""
+    """Run a ``heron`` command with its own home, as a user types it."""
     home.mkdir(exist_ok=True)
     environment = {**os.environ, "HERONRY_HOME": str(home), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "heron_cli", *arguments]

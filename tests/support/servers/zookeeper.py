@@ -19,12 +19,12 @@ from tests.support.waiting import wait_until
 
 JARS = ("zookeeper-", "slf4j-api-", "netty-", "snappy-java-", "metrics-core-", "commons-io-", "commons-cli-")
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-TICK_MS = 500  # so that sessions of one second are allowed
+TICK_MS = 500  # permits sessions of one second
 START_SECS = 60.0
 
 
 class Server:
-    """One server process on its own folder. ``number`` and ``members`` (lines of zoo.cfg) are for ensembles."""
+    """Server process with its own folder. ``number`` and ``members`` (lines of zoo.cfg) are for ensembles."""
 
     def __init__(self, folder: Path, port: int, number: int = 0, members: str = "") -> None:
         self.folder = folder
@@ -40,7 +40,7 @@ class Server:
         )
 
     def launch(self) -> None:
-        """Start the process, without waiting for it to serve."""
+        """Start the process, without waiting for it to accept clients."""
         assert self.process is None
         # The kernel ends the server when the test process ends; fsync of its log would only wear the disk.
         with (self.folder / "server.log").open("ab") as log:
@@ -54,16 +54,16 @@ class Server:
             )  # fmt: skip
 
     def start(self) -> None:
-        """Start, and wait until it serves."""
+        """Start the server and wait until it accepts clients."""
         self.launch()
         self.wait_serving()
 
     def wait_serving(self) -> None:
-        """Wait until it serves clients ("ruok" is answered long before that)."""
+        """Wait until it accepts clients ("ruok" is answered long before that)."""
         wait_until(self.mode, f"the server on {self.port} to serve: {self._last_words()}", START_SECS)
 
     def mode(self) -> str:
-        """standalone, leader or follower; empty while it does not serve."""
+        """Return standalone, leader or follower; empty while it does not accept clients."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), 1.0) as connection:
                 connection.sendall(b"srvr")
@@ -77,19 +77,19 @@ class Server:
         return lines[0].removeprefix("Mode: ") if lines else ""
 
     def kill(self) -> None:
-        """As by kill -9."""
+        """Kill the server with kill -9."""
         process, self.process = self.process, None
         if process is not None:
             process.kill()
             process.wait()
 
     def stop(self) -> None:
-        """SIGSTOP: it hangs."""
+        """Stop the server (SIGSTOP), so that it hangs."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """SIGCONT."""
+        """Resume the server (SIGCONT)."""
         assert self.process is not None
         self.process.send_signal(signal.SIGCONT)
 
@@ -108,15 +108,15 @@ class Ensemble:
 
     @property
     def hosts(self) -> str:
-        """As in a store's URL."""
+        """Return the host list of a store's URL."""
         return ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
 
     def url(self, root: str = "/heronry") -> str:
-        """The URL of a store."""
+        """Return the URL of a store."""
         return f"zookeeper://{self.hosts}{root}"
 
     def start(self) -> None:
-        """Start those that do not run, and wait until all serve."""
+        """Start all servers that do not run, and wait until all accept clients."""
         for server in self.servers:
             if server.process is None:
                 server.launch()
@@ -124,7 +124,7 @@ class Ensemble:
             server.wait_serving()
 
     def leader(self) -> Server:
-        """The one that leads now."""
+        """Return the current leader."""
         found: list[Server] = []
 
         def look() -> bool:
@@ -135,7 +135,7 @@ class Ensemble:
         return found[0]
 
     def kill(self) -> None:
-        """All of them."""
+        """Kill all servers."""
         for server in self.servers:
             server.kill()
 

@@ -16,12 +16,12 @@ from heron_runtime.state.store import MAX_VALUE_BYTES, StateStore
 
 
 class StoreClients(Protocol):
-    """One tree, any number of clients."""
+    """Clients of one tree."""
 
     max_value_bytes: int
 
     def client(self) -> StateStore:
-        """Another open client."""
+        """Return another open client."""
 
     def end_session(self, client: StateStore) -> None:
         """Let the client's session end as by a failure, not by ``close``."""

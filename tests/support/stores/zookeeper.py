@@ -34,7 +34,7 @@ class ZookeeperStoreClients:
 
 
 def end_session(store: ZookeeperStore) -> None:
-    """End the session by a second client that shows the same id and password, as an expiry would."""
+    """End the session through a second client with the same id and password, like an expiry."""
     session = store._link.client().client_id
     assert session is not None
     twin = KazooClient(hosts=store._link.hosts, client_id=session)

@@ -19,7 +19,7 @@ PARTITIONS = 3
 
 
 def evaluate(plan: Plan, seed: int = 0, limits: Limits | None = None) -> dict[str, list[Any]]:
-    """What each sink gets; the seed decides which record and which row goes where, and in which order."""
+    """Return the input of each sink; the seed determines the partitions and the order of records and rows."""
     chance = random.Random(seed)
     exits: dict[tuple[str, int], list[tuple[bytes, int, bytes]]] = {}
     for scan in plan.scans:

@@ -9,7 +9,7 @@ from heronry.streamlet.compare import canonical, close
 
 
 def difference(a: Iterable[Any], b: Iterable[Any], limit: int = 5) -> str:
-    """The first records in which two results differ, as text; empty if they are the same up to order and tolerance."""
+    """Return the first records in which two results differ, as text; empty if equal up to order and tolerance."""
     ours, theirs = sorted(a, key=canonical), sorted(b, key=canonical)
     if len(ours) == len(theirs) and all(map(close, ours, theirs)):
         return ""
@@ -21,7 +21,7 @@ def difference(a: Iterable[Any], b: Iterable[Any], limit: int = 5) -> str:
 
 
 def _without(records: list[Any], taken: list[Any]) -> list[Any]:
-    """The records that have no counterpart. Those with equal sort keys are tried first, then all others."""
+    """Return the records without a counterpart. Those with equal sort keys are tried first, then all others."""
     left: dict[bytes, list[Any]] = {}
     for record in taken:
         left.setdefault(canonical(record), []).append(record)
@@ -38,7 +38,7 @@ _TRIED = 100
 
 
 def _take(record: Any, candidates: list[Any]) -> bool:
-    """Remove the first candidate that is close to the record; False if there is none."""
+    """Remove the first candidate that is close to the record; return False if there is none."""
     for place, other in enumerate(candidates):
         if close(record, other):
             candidates.pop(place)

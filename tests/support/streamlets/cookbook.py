@@ -27,7 +27,7 @@ FOLDER = ROOT / "examples" / "cookbook"
 
 @dataclass(frozen=True)
 class Sample:
-    """What the page shows of a folder below OUTPUT: how many lines are in it, and some of them."""
+    """Lines of a folder below OUTPUT as shown on the page: their number, and some of them."""
 
     folder: str
     number: int
@@ -36,7 +36,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A section of the page. ``text``: the program, as it is shown."""
+    """Section of the page. ``text``: the program, as shown."""
 
     file: str
     variable: str
@@ -46,12 +46,12 @@ class Recipe:
 
     @property
     def name(self) -> str:
-        """What tests call it."""
+        """Return the test id."""
         return Path(self.file).stem
 
 
 def recipes(page: str) -> list[Recipe]:
-    """What the page shows. Raises AssertionError, with the section's name, for one of another form."""
+    """Return the recipes of the page. Raises AssertionError with the name of a malformed section."""
     found = []
     for section in page.split("\n## ")[1:]:
         title = section.partition("\n")[0]
@@ -78,14 +78,14 @@ def _sample(title: str, text: str) -> Sample:
 
 
 def drift(recipe: Recipe, root: Path = ROOT) -> str:
-    """Where the program as shown differs from its file; empty if it does not."""
+    """Return the difference between the shown program and its file; empty if equal."""
     if recipe.text == (root / recipe.file).read_text():
         return ""
     return f"docs/how-to/cookbook.md does not show {recipe.file} as it is"
 
 
 def mistakes(sample: Sample, lines: list[str]) -> str:
-    """What the page says wrongly about a folder with these lines; empty if nothing."""
+    """Return the errors of the page about a folder with these lines; empty if none."""
     wrong = [line for line in sample.lines if line not in lines]
     if wrong:
         return f"not in {sample.folder}: {wrong[0]}"
@@ -93,7 +93,7 @@ def mistakes(sample: Sample, lines: list[str]) -> str:
 
 
 def program(recipe: Recipe, output: Path, monkeypatch: pytest.MonkeyPatch, data: Path = DATA) -> Builder:
-    """The builder of a recipe's file."""
+    """Return the builder of a recipe's file."""
     monkeypatch.setattr("sys.argv", [recipe.file, str(data), str(output)])
     found: Any = runpy.run_path(str(ROOT / recipe.file))[recipe.variable]
     assert isinstance(found, Builder)
@@ -101,12 +101,12 @@ def program(recipe: Recipe, output: Path, monkeypatch: pytest.MonkeyPatch, data:
 
 
 def written(folder: Path) -> list[str]:
-    """The lines of a sink's files."""
+    """Return the lines of a sink's files."""
     files: Iterator[Path] = (file for ending in ("json", "csv") for file in sorted(folder.rglob(f"*.{ending}")))
     seen = [file for file in files if not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)]
     return [line for file in seen for line in file.read_text().splitlines()[file.suffix == ".csv" :]]
 
 
 def packed_words() -> str:
-    """The log that is compressed, for a count by other means."""
+    """Return the text of the compressed log, for an independent count."""
     return gzip.decompress((DATA / "logs" / "app-1.log.gz").read_bytes()).decode()

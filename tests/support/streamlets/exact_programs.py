@@ -31,13 +31,13 @@ from heronry.streamlet.results import finished, latest, read
 from tests.support.streamlets.comparison import difference
 from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
 
-Event = tuple[float, str, int, int]  # after so many seconds: kill or rescale, whom, to how many tasks
+Event = tuple[float, str, int, int]  # seconds, kill or rescale, target, number of tasks
 KINDS = ("kill", "kill", "rescale")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What happens to a program, and its input."""
+    """Input of a program, and its faults."""
 
     records: Sequence[Mapping[str, Any]]
     seed: int
@@ -57,7 +57,7 @@ def random_trial(seed: int) -> Trial:
 
 
 def survive(builder: Builder, folder: Path, trial: Trial) -> OnlineEngine:
-    """Run the program to its end while tasks die, and their number changes."""
+    """Run the program to its end while tasks die and their number changes."""
     with importable(builder):
         world = OnlineEngine(definition_of(builder), folder, trial.seed)
         for pause, kind, place, tasks in trial.events:
@@ -81,7 +81,7 @@ def survive(builder: Builder, folder: Path, trial: Trial) -> OnlineEngine:
 
 
 def source(builder: Builder, trial: Trial, rate: float = 30) -> Any:
-    """The records, slowly enough that faults come among them."""
+    """Return the records at a rate slow enough that faults occur between them."""
     records = tuple(trial.records)
     return builder.source(sequence(len(records), records.__getitem__, rate=rate), event_time="t", parallelism=2)
 
@@ -91,14 +91,14 @@ def same(record: Any) -> Any:
 
 
 def once(rows: Sequence[Any]) -> dict[tuple[Any, int], Any]:
-    """By key and window; each has one result."""
+    """Return the results by key and window, after checking that each occurs once."""
     found = {(row.key, row.start): row.value for row in rows}
     assert len(found) == len(rows), "a window has two results"
     return found
 
 
 def counted_windows(trial: Trial) -> None:
-    """Results that stay in the reducer's process, windows that close all the while, and what is late."""
+    """Check results within the reducer's process, windows that close continually, and late records."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         builder = Builder("windows", {"user.streamlet.folder": f"{folder}/own", "user.streamlet.idle.secs": 1})
@@ -116,7 +116,7 @@ def counted_windows(trial: Trial) -> None:
 
 
 def results_elsewhere(trial: Trial) -> None:
-    """Counts into a chain with other tasks, and from there into files: running, final and windowed ones."""
+    """Check counts that pass through a chain in other tasks to files: running, final and windowed ones."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         builder = Builder("results", {"user.streamlet.folder": f"{folder}/own", "user.streamlet.idle.secs": 1})
@@ -139,7 +139,7 @@ def results_elsewhere(trial: Trial) -> None:
 
 
 def reducers_in_a_row(trial: Trial) -> None:
-    """Windows into windows by way of a chain, final counts into sums."""
+    """Check windows of windows through a chain, and sums of final counts."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         builder = Builder("rows", {"user.streamlet.folder": f"{folder}/own", "user.streamlet.idle.secs": 1})
@@ -162,7 +162,7 @@ def reducers_in_a_row(trial: Trial) -> None:
 
 
 def sessions(trial: Trial) -> None:
-    """Sessions that join, of records that may come late; and sessions of sessions."""
+    """Check merging sessions with late records, and sessions of sessions."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         builder = Builder("sessions", {"user.streamlet.folder": f"{folder}/own", "user.streamlet.idle.secs": 1})
@@ -180,7 +180,7 @@ def sessions(trial: Trial) -> None:
 
 
 class Visits(Process):
-    """Counts of a key's visits, told forty seconds after its last record; ticks on the way."""
+    """Count of a key's visits, emitted forty seconds after its last record, with ticks in between."""
 
     def on_record(self, context: Context, record: Any) -> None:
         context.state = (context.state or 0) + 1
@@ -198,8 +198,8 @@ class Visits(Process):
 
 
 def stories(trial: Trial) -> None:
-    """State and timers by key, and windows of what they emit."""
-    trial = replace(trial, records=sorted(trial.records, key=itemgetter("t")))  # so that much is told before the end
+    """Check state and timers by key, and windows of what they emit."""
+    trial = replace(trial, records=sorted(trial.records, key=itemgetter("t")))  # so that most is emitted before the end
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         builder = Builder("stories", {"user.streamlet.folder": f"{folder}/own", "user.streamlet.idle.secs": 1})
@@ -217,7 +217,7 @@ def stories(trial: Trial) -> None:
 
 
 def joins(trial: Trial) -> None:
-    """Pairs of the even and of the odd seconds."""
+    """Check pairs of the even and of the odd seconds."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         builder = Builder("joins", {"user.streamlet.folder": f"{folder}/own", "user.streamlet.idle.secs": 1})
@@ -230,7 +230,7 @@ def joins(trial: Trial) -> None:
 
 
 def views_of(trial: Trial, keys: int = 500_000, monoid: Monoid | None = None) -> None:
-    """A view of buckets, with so much room for them, beside running totals; and one of windows."""
+    """Check a view of buckets of limited size beside running totals, and a view of windows."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config = {"user.streamlet.folder": f"{folder}/own", "user.streamlet.view.keys": keys}
@@ -252,12 +252,12 @@ def views_of(trial: Trial, keys: int = 500_000, monoid: Monoid | None = None) ->
 
 
 def few_keys(trial: Trial) -> None:
-    """Buckets are settled all the while, and begun again."""
+    """Check buckets that are settled and reopened continually."""
     views_of(trial, keys=2)
 
 
 def bad_records(trial: Trial) -> None:
-    """Every record that fails is put aside once, every other one is there once."""
+    """Check that failing records become dead letters once, and all others are processed once."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         builder = Builder("bad", {"user.streamlet.folder": f"{folder}/own"})

@@ -1,6 +1,6 @@
 """Compiled streamlet programs in the executor harness, with checkpoints, restores and rescaling.
 
-Spouts, bolts and the manifest of the topology master are the product's; there are no processes and no real clock.
+Spouts, bolts and the manifest of the topology master are the product's. Processes and a real clock are not used.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from heronry.streamlet import Builder
 from heronry.streamlet.online.locate import STAGE
 from heronry.streamlet.online.server_spout import ServerSpout
 from heronry.streamlet.online.sinks import ServerWriter
-from tests.support.harness.executors import Clock, Counts, ExecutorHarness  # beside the tests of executors
+from tests.support.harness.executors import Clock, Counts, ExecutorHarness
 from topology_master.core.planner import initial_table, rebalance
 
 MODULE = "program_under_test"
@@ -62,7 +62,7 @@ CODEC = ValuesCodec()
 
 @contextmanager
 def importable(builder: Builder) -> Iterator[None]:
-    """The builder stands in a module, as a user's would."""
+    """Put the builder in a module, like a user's."""
     module = types.ModuleType(MODULE)
     module.program = builder  # type: ignore[attr-defined]
     sys.modules[MODULE] = module
@@ -73,12 +73,12 @@ def importable(builder: Builder) -> Iterator[None]:
 
 
 def definition_of(builder: Builder) -> TopologyDefinition:
-    """As ``heron submit`` asks for it."""
+    """Return the definition that ``heron submit`` would use."""
     return builder.definition(variable=f"{MODULE}:program")
 
 
 def plan_of(definition: TopologyDefinition) -> PhysicalPlan:
-    """One container, tasks numbered in the order of components."""
+    """Return a plan of one container, with tasks numbered in the order of components."""
     instances, number = [], 1
     for spec in definition.components:
         for index in range(spec.parallelism):
@@ -93,7 +93,7 @@ def plan_of(definition: TopologyDefinition) -> PhysicalPlan:
 
 
 class Folder:
-    """The storage of checkpoints."""
+    """Storage of checkpoints."""
 
     folder = "the storage"
 
@@ -111,7 +111,7 @@ class Folder:
 
 
 class OnlineEngine(ExecutorHarness):
-    """Runs a compiled program; takes a checkpoint each two seconds if it is kept."""
+    """Engine that runs a compiled program, with a checkpoint every two seconds if it keeps state."""
 
     def __init__(self, definition: TopologyDefinition, folder: Path, seed: int = 0) -> None:
         self.folder = folder
@@ -132,13 +132,13 @@ class OnlineEngine(ExecutorHarness):
     # Generations.
 
     def begin(self) -> None:
-        """Everything goes on from the last complete checkpoint, in a new generation."""
+        """Restore everything from the last complete checkpoint, in a new generation."""
         self.generation += 1
         self.wires, self.flushes, self.tracker = defaultdict(list), [], {}
         self.failed, self.completed, self.late = {}, [], []
         self.telemetry = {}
         self.wish = CheckpointCommand(self.generation, over=self.number, complete=self.last.checkpoint)
-        self._parts: dict[int, StatePart] | None = None  # of the checkpoint under way
+        self._parts: dict[int, StatePart] | None = None  # of the current checkpoint
         self._resumed = False
         self._checked_at = self.clock.now
         members, first = [], self.births
@@ -151,7 +151,7 @@ class OnlineEngine(ExecutorHarness):
             self.add(task, self.generation)
 
     def add(self, task: int, seed: int) -> None:
-        """A new life of a task."""
+        """Start a new life of a task."""
         name = self.plan.component_of(task)
         spec = self.plan.topology.component(name)
         module, _, cls = spec.python_class.partition(":")
@@ -178,14 +178,14 @@ class OnlineEngine(ExecutorHarness):
             executor.checkpointer.follow(self.plan)
 
     def end(self, dead: int | None = None) -> None:
-        """The executors of this generation end; the one of a dead task without a word."""
+        """End the executors of this generation; a dead task's without notification."""
         for task, executor in self.executors.items():
             if task == dead:
                 if isinstance(executor.task.component, ServerSpout):
-                    executor.task.component.close()  # what the operating system does with its connection
+                    executor.task.component.close()  # as the operating system closes its connection
                 for writer in getattr(executor.task.component, "writers", ()):
                     if hasattr(writer, "_let_go"):
-                        writer._let_go()  # what the operating system does with a dead process's files
+                        writer._let_go()  # as the operating system closes a dead process's files
                     if isinstance(writer, ServerWriter):
                         writer.close()  # and those of others
             else:
@@ -193,7 +193,7 @@ class OnlineEngine(ExecutorHarness):
         self.executors = {}
 
     def kill(self, task: int) -> None:
-        """``kill -9``: what it had in its hands is lost, and all go back to the last complete checkpoint."""
+        """Kill a task as with ``kill -9``: its input is lost, and all restore the last complete checkpoint."""
         if self.keeps:
             self.end(task)
             self.begin()
@@ -204,7 +204,7 @@ class OnlineEngine(ExecutorHarness):
         self.add(task, self.births)
 
     def rescale(self, parallelism: Mapping[str, int]) -> None:
-        """Other numbers of tasks, from the last complete checkpoint on."""
+        """Continue from the last complete checkpoint with other numbers of tasks."""
         self.end()
         topology, packing = self.plan.topology, self.plan.packing
         components = tuple(replace(c, parallelism=parallelism.get(c.name, c.parallelism)) for c in topology.components)
@@ -232,7 +232,7 @@ class OnlineEngine(ExecutorHarness):
         return write
 
     def master(self) -> None:
-        """One look of the master's."""
+        """Run one step of the master."""
         if not self.keeps:
             return
         failed = [executor.failed for executor in self.executors.values() if executor.failed is not None]
@@ -280,7 +280,7 @@ class OnlineEngine(ExecutorHarness):
         return super().step(task)
 
     def run_on(self, seconds: float) -> None:
-        """Let simulated time pass."""
+        """Advance simulated time."""
         until = self.clock.now + seconds
         while self.clock.now < until:
             self.deliver()
@@ -289,7 +289,7 @@ class OnlineEngine(ExecutorHarness):
                 self.clock.now += 0.02
 
     def until_final(self, seconds: float = 120) -> None:
-        """Until readers have seen that no more will come."""
+        """Run until readers know that their input is complete."""
         until = self.clock.now + seconds
         while not self.is_final():
             self.run_on(0.5)
@@ -301,12 +301,12 @@ class OnlineEngine(ExecutorHarness):
         self.run_on(3.0)
 
     def is_final(self) -> bool:
-        """Every bolt knows that nothing more comes."""
+        """Return True if every bolt knows that its input is complete."""
         bolts = [e.task.component for t, e in self.executors.items() if not self.plan.is_spout(t)]
         return all(bolt.final for bolt in bolts) and not any(self.wires.values())
 
     def stop(self) -> None:
-        """Close user code; the executors can still be looked at."""
+        """Close user code; the executors can still be inspected."""
         executors = self.executors
         self.end()
         self.executors = executors

@@ -44,7 +44,7 @@ RECORDS = st.fixed_dictionaries(
 
 
 class Lookup:
-    """``sequence``'s make over a list."""
+    """Function for ``sequence`` that returns the records of a list."""
 
     def __init__(self, records: list[Any]) -> None:
         self.records = records
@@ -75,7 +75,7 @@ def priced(found: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Typed:
-    """What ``loose`` makes, brought into types."""
+    """Typed form of the output of ``loose``."""
 
     k: str
     v: int
@@ -84,7 +84,7 @@ class Typed:
 
 
 def loose(record: dict[str, Any]) -> dict[str, Any]:
-    """The record as JSON or csv may have it: text for numbers, an int for a float, more fields than are wanted."""
+    """Return the record as JSON or CSV may contain it: text for numbers, an int for a float, extra fields."""
     v, f = record["v"] % 1000, record["f"]
     return {"more": 1, "t": record["t"], "f": repr(f) if f else "", "v": str(v) if v % 2 else v, "k": repr(record["k"])}
 
@@ -94,7 +94,7 @@ def nothing(record: Any) -> None:
 
 
 def pair(record: Any) -> tuple[Any, Any]:
-    # Which of several equal keys a result has is not said, so nothing may depend on it.
+    # Which of several equal keys a result contains is unspecified, so nothing may depend on it.
     return (encode(record.key), record.value)
 
 
@@ -111,7 +111,7 @@ def ordered(acc: Any) -> tuple[Any, ...]:
 
 
 class Visits(Process):
-    """Visits of a key, told when they end; ticks on the way, and a timer that is moved and one that is taken back."""
+    """Visits of a key, emitted when they end; with ticks, a timer that is moved and one that is cancelled."""
 
     def on_record(self, context: Context, record: Any) -> None:
         seen = context.state or []
@@ -144,7 +144,7 @@ TABLE = [{"key": key, "n": n} for n, key in enumerate(["a", "a", "ä", True, 0.5
 
 @dataclass(frozen=True)
 class Reducer:
-    """How a stream is reduced; ``again``: its results are reduced once more."""
+    """Reduction of a stream; ``again``: its results are reduced once more."""
 
     monoid: Any
     value: str | None
@@ -156,7 +156,7 @@ class Reducer:
 
 @dataclass(frozen=True)
 class Join:
-    """How a stream is joined with another one that comes of the same source."""
+    """Join of a stream with another one of the same source."""
 
     how: str
     window: Any
@@ -166,7 +166,7 @@ class Join:
 
 @dataclass(frozen=True)
 class Story:
-    """How a stream is processed in order of event time."""
+    """Processing of a stream in order of event time."""
 
     key: str
     event_time: str | None
@@ -174,7 +174,7 @@ class Story:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A program, drawn: a source of some records, a few steps, reducers and a join, ends at several places."""
+    """Random program: a source of some records, a few steps, reducers and a join, with several ends."""
 
     records: list[Any]
     steps: list[str]
@@ -184,7 +184,7 @@ class Recipe:
     stories: list[Story]
 
     def build(self, end: Callable[[Any], None] = lambda stream: stream.sink(collect()), **config: Any) -> Builder:
-        """The builder; ``end`` is given each stream that ends."""
+        """Return the builder; ``end`` is called with each stream that ends."""
         builder = Builder("random", config)
         stream = builder.source(sequence(len(self.records), Lookup(self.records)), event_time="t")
         for kind in self.steps:
@@ -273,6 +273,6 @@ def _reduce(stream: Any, reducer: Reducer, end: Callable[[Any], None]) -> None:
     reduced = keyed.reduce_by_key(reducer.monoid, reducer.value, updates=not reducer.again)
     end(reduced)
     if reducer.window is not None:
-        end(reduced.late())  # of which there is none
+        end(reduced.late())  # it is empty
     if reducer.again:
         end(reduced.map(pair).key_by(0).reduce_by_key(count()))

@@ -20,10 +20,12 @@ Seen = dict[str, list[Any]]
 
 
 def program(source: Any, folder: Path | None, parallelism: int = 2) -> Builder:
-    """Records with ``word`` and ``n``: as they are, counted by word, and by word and window; n = -1 fails. Results are
-    files, or collected."""
+    """Return a program over ``word`` and ``n``: plain records, counts by word, and counts by word and window.
 
-    def millis(record: dict[str, Any]) -> int:  # inside, so that workers of Spark get the functions themselves
+    Records with n = -1 fail. Results are files, or collected.
+    """
+
+    def millis(record: dict[str, Any]) -> int:  # nested, so that workers of Spark get the functions by value
         return int(record["n"]) * 1000
 
     def refuse(record: dict[str, Any]) -> dict[str, Any]:
@@ -37,24 +39,24 @@ def program(source: Any, folder: Path | None, parallelism: int = 2) -> Builder:
     passed = records.map(refuse, name="refuse")
     passed.sink(into("records"), name="records")
     passed.key_by("word").count_by_key(updates=False, name="counts").sink(into("sums"), name="sums")
-    # A task that reads several splits in turn sees event time go back.
+    # A task that reads several splits in turn sees event time decrease.
     windows = passed.key_by("word").window(tumbling(7), allowed_lateness=1000).count_by_key(name="windows")
     windows.sink(into("tumbled"), name="tumbled")
     return builder
 
 
 def in_reference(source: ServerSource, failed: list[dict[str, Any]] | None = None) -> Seen:
-    """By the plain evaluator."""
+    """Return the results of the reference engine."""
     return run(program(source, None).build(), None, failed)
 
 
 def world(builder: Builder, folder: Path, seed: int = 0) -> OnlineEngine:
-    """The executors of the program; to be made inside ``importable``."""
+    """Return the executors of the program; call it inside ``importable``."""
     return OnlineEngine(definition_of(builder), folder, seed)
 
 
 def online(source: ServerSource, folder: Path, kills: int = 0, seed: int = 1) -> Seen:
-    """By real spouts and bolts on simulated time, some of which die on the way."""
+    """Return the results of spouts and bolts on simulated time, some of which are killed."""
     builder = program(source, folder)
     with importable(builder):
         made = world(builder, folder, seed)
@@ -69,23 +71,23 @@ def online(source: ServerSource, folder: Path, kills: int = 0, seed: int = 1) ->
 
 
 def read_all(found: Program, folder: Path) -> Seen:
-    """The results of its sinks, from their folders."""
+    """Return the results of the program's sinks, read from their folders."""
     return {step.name: read(step.sink.path) for step in found.sinks()}
 
 
 def differences(left: Seen, right: Seen) -> dict[str, str]:
-    """Of each sink, what differs; empty if nothing does. (In files, named tuples are objects.)"""
+    """Return the difference of each sink; empty if none. In files, named tuples are objects."""
     found = {name: difference(plain(left[name]), plain(right[name])) for name in left}
     return {name: text for name, text in found.items() if text}
 
 
 def plain(records: list[Any]) -> list[Any]:
-    """As files give them back."""
+    """Return the records in the form of files."""
     return [record._asdict() if hasattr(record, "_asdict") else record for record in records]
 
 
 def into_servers(records: Any, sums: Any, numbers: int = 300) -> Builder:
-    """Numbers and words into ``records``, counts by word into ``sums``."""
+    """Return a program that writes numbers and words to ``records``, and counts by word to ``sums``."""
 
     def made(number: int) -> dict[str, Any]:
         return {"id": number, "word": f"wörd {number % 7}", "half": None if number % 5 else number / 2}
@@ -98,7 +100,7 @@ def into_servers(records: Any, sums: Any, numbers: int = 300) -> Builder:
 
 
 def write_online(builder: Builder, folder: Path, kills: int, seed: int = 1) -> OnlineEngine:
-    """To its end, by real bolts on simulated time, some of which die on the way."""
+    """Run to the end with bolts on simulated time, some of which are killed."""
     with importable(builder):
         made = world(builder, folder, seed)
         for number in range(kills):

@@ -22,7 +22,7 @@ Results = list[dict[str, list[Any]]]
 
 
 def read_back(spark: SparkSession, program: Program) -> dict[str, list[Any]]:
-    """What the sinks of one program get, each by a job of its own, as the driver reads it."""
+    """Return the input of one program's sinks, each read by a separate job."""
     tables = Tables(spark)
     found = plan(program, with_columns(tables, program, Choice()))
     execution = Execution(spark, found, tables=tables)
@@ -35,7 +35,7 @@ def read_back(spark: SparkSession, program: Program) -> dict[str, list[Any]]:
 def run_all(
     spark: SparkSession, programs: Sequence[Program], limits: Limits | None = None, choice: Choice | None = None
 ) -> Results:
-    """What the sinks of each program get, by step."""
+    """Return the input of each program's sinks, by step."""
     executions, frames = [], []
     results: Results = []
     for number, program in enumerate(programs):

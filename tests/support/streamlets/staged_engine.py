@@ -32,7 +32,7 @@ from heronry.streamlet import server_sinks
 from heronry.streamlet.server_sinks import ServerSink
 
 STEPS = ("left", "right")
-MARKED = "left"  # a step whose system knows of each writer the last number that it has committed, as tables of lakes do
+MARKED = "left"  # a step whose system keeps the last committed number of each writer, as lake tables do
 SUMS = "sums"  # a step whose rows are replaced, by key
 PROGRAM = "p"
 LIVES = 10**6  # steps
@@ -40,12 +40,14 @@ FILE_STEPS = ("write", "add", "remove", "publish", "remove_work", "clear_leftove
 
 
 class Died(BaseException):
-    """The driver is no more."""
+    """Death of the driver."""
 
 
 class MemoryServer:
-    """What a server holds, by step; ``seen``, ``rows``: what its readers see. ``marks``: the last number that each
-    writer has committed, for ever."""
+    """Data of a server, by step; ``seen`` and ``rows`` are visible to readers.
+
+    ``marks``: the last number that each writer has committed, kept permanently.
+    """
 
     def __init__(self) -> None:
         self.staged: dict[str, dict[str, tuple[str, list[Any]]]] = {}
@@ -55,7 +57,7 @@ class MemoryServer:
         self.rows: dict[Any, Any] = {}
 
     def take(self, step: str, rows: list[Any]) -> None:
-        """They are seen."""
+        """Make rows visible."""
         if step == SUMS:
             self.rows.update(rows)
         else:
@@ -63,7 +65,7 @@ class MemoryServer:
 
 
 class MemorySink(SeatedSink):
-    """A connector to it."""
+    """Sink connector of the server."""
 
     world: ClassVar[StagedEngine]
 
@@ -116,9 +118,12 @@ class MemorySink(SeatedSink):
 
 
 class StagedEngine:
-    """``attempts``: of each partition, how each of its attempts ends: ``dies`` before it has staged, ``staged``: it is
-    given up, or killed, behind that; ``late``: the same, and it wakes up when its run is over. Behind them comes one
-    that reports. ``deaths``: behind how many steps each driver dies; drivers that come later live."""
+    """Engine with injected deaths of tasks and drivers.
+
+    ``attempts``: for each partition, the end of each attempt: ``dies`` before it has staged; ``staged``: abandoned or
+    killed after that; ``late``: the same, and it resumes after its run is over. A last attempt reports. ``deaths``:
+    number of steps after which each driver dies; later drivers survive.
+    """
 
     def __init__(self, attempts: list[list[str]], deaths: list[int], folder: Path) -> None:
         self.attempts, self.deaths, self.url = attempts, deaths, str(folder / "out")
@@ -126,7 +131,7 @@ class StagedEngine:
         self.driver = 0  # its process
         self.left = LIVES
         self.late: list[Any] = []
-        self.woke = False  # somebody who was late
+        self.woke = False  # a late attempt has resumed
         self._attempt = 0
         sink = ServerSink("memory", ("n",), ())
         outputs = tuple(Output(step, sink, ()) for step in STEPS)
@@ -135,32 +140,32 @@ class StagedEngine:
 
     @property
     def place(self) -> Place:
-        """Of the result."""
+        """Return the place of the result."""
         return Place(None, self.url)
 
     @contextmanager
     def driver_step(self) -> Iterator[None]:
-        """What it does now; it may die before, or behind it."""
+        """Run a step of the driver, which may die before or after it."""
         self.tick()
         yield
         self.tick()
 
     def tick(self) -> None:
-        """Raises Died."""
+        """Count a step. Raises Died."""
         self.left -= 1
         if self.left <= 0:
             raise Died
 
     def check(self) -> None:
-        """At every moment: nothing is seen before there is a result, and never anything twice."""
+        """Check that nothing is visible before there is a result, and nothing is visible twice."""
         for step in STEPS:
             assert self.server.seen[step] <= self.expected[step], "seen twice"
         assert Path(self.url).exists() or not any(self.server.seen.values()), "seen without a result"
 
     def command(self) -> str:
-        """``heron submit spark``, by a driver of its own: ``died``, ``written``, ``settled`` or ``refused``."""
+        """Run ``heron submit spark`` with a new driver: ``died``, ``written``, ``settled`` or ``refused``."""
         self.driver += 1
-        self._attempt = 0  # Spark begins anew
+        self._attempt = 0  # Spark starts again
         self.left = self.deaths.pop(0) if self.deaths else LIVES
         try:
             return self._command()
@@ -189,7 +194,7 @@ class StagedEngine:
         return "written"
 
     def tasks(self, output: Output, journal: Any, parts: list[list[dict[str, Any]]]) -> list[Report]:
-        """All partitions, with their records; what is reported."""
+        """Run all partitions with their records; return the reports."""
         assert isinstance(output.sink, ServerSink)
         task, render, reports = StageTask(output.step, output.sink, journal), ToServer(output.sink), []
         for (partition, records), fates in zip(enumerate(parts), self.attempts, strict=False):
@@ -207,7 +212,7 @@ class StagedEngine:
         return reports
 
     def wake(self) -> None:
-        """Attempts that were given up stage now."""
+        """Let abandoned attempts stage now."""
         self.woke = self.woke or bool(self.late)
         for stage in self.late:
             stage()
@@ -218,7 +223,7 @@ Made = TypeVar("Made", bound=StagedEngine)
 
 
 def stage_one(world: StagedEngine, journal: Any) -> None:
-    """An attempt of the first sink stages a record."""
+    """Stage a record by an attempt of the first sink."""
     output = world.plan.outputs[0]
     assert isinstance(output.sink, ServerSink)
     payloads = [ToServer(output.sink)({"n": 0})]
@@ -230,14 +235,14 @@ def stage_one(world: StagedEngine, journal: Any) -> None:
 
 @contextmanager
 def staged_engine(attempts: list[list[str]], deaths: list[int], kind: type[Made] = StagedEngine) -> Iterator[Made]:
-    """A world, with its connector known by name and its driver's death in every step of the files."""
+    """Yield an engine whose connector is registered and whose driver may die in every step of the files."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         made = kind(attempts, deaths, Path(folder))
         MemorySink.world = made
         patch.setitem(server_sinks.SINKS, "memory", f"{__name__}:MemorySink")
         host = socket.gethostname()
         patch.setattr(output, "_work_name", lambda name: f".{name}.{host}.{10**7 + made.driver}.tmp")
-        patch.setattr(output, "_lives", lambda pid: pid == 10**7 + made.driver)  # no process has such a number
+        patch.setattr(output, "_lives", lambda pid: pid == 10**7 + made.driver)  # not the number of a real process
         for name in FILE_STEPS:
             patch.setattr(output._Local, name, _stepped(made, getattr(output._Local, name)))
         yield made

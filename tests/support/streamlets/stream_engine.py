@@ -29,7 +29,7 @@ Reports = dict[str, list[Report]]
 
 
 class StreamEngine(StagedEngine):
-    """Numbers from 0 on arrive; ``planned`` and ``done`` are what Spark keeps on disk."""
+    """Engine with a growing sequence of numbers; ``planned`` and ``done`` are what Spark keeps on disk."""
 
     def __init__(self, attempts: list[list[str]], deaths: list[int], folder: Path) -> None:
         super().__init__(attempts, deaths, folder)
@@ -41,20 +41,20 @@ class StreamEngine(StagedEngine):
         self.sums = Output(SUMS, ServerSink("memory", ("k", "v"), ()), ())
 
     def portions(self) -> Portions:
-        """As they are now."""
+        """Return the current portions."""
         return Portions(None, self.checkpoint, self.plan, self.plan.outputs, bool, pytest.fail)
 
     def arrive(self, number: int) -> None:
-        """So many more."""
+        """Add this many numbers."""
         self.arrived += number
         self.expected = {step: Counter((n,) for n in range(self.arrived)) for step in STEPS}
 
     def totals(self) -> dict[int, int]:
-        """The rows that a batch over all that has arrived would write."""
+        """Return the rows that a batch over all input so far would write."""
         return dict(Counter(n % 2 for n in range(self.arrived)))
 
     def check(self) -> None:
-        """At every moment: nothing is seen that no portion has given, and never anything twice."""
+        """Check that nothing is visible without a portion, and nothing is visible twice."""
         given = Counter((n,) for n in self.kept())
         for step in STEPS:
             assert self.server.seen[step] <= self.expected[step], "seen twice"
@@ -62,9 +62,9 @@ class StreamEngine(StagedEngine):
         assert all(self.server.rows[key] <= self.totals()[key] for key in self.server.rows)
 
     def kept(self) -> list[int]:
-        """What all portions hold."""
+        """Return the contents of all portions."""
         held: list[int] = []
-        left, self.left = self.left, LIVES  # whoever looks does not die of it
+        left, self.left = self.left, LIVES  # this read does not count as a step
         for portion in self.portions().found():
             (folder,) = Path(self.checkpoint).glob(f"portions-*/{portion.name}/rows")
             held += json.loads((folder / "part").read_text())
@@ -72,14 +72,14 @@ class StreamEngine(StagedEngine):
         return held
 
     def command(self) -> str:
-        """The same."""
+        """Run the command; return its outcome."""
         try:
             return super().command()
         except CannotPlan as error:
             raise AssertionError(f"it is the same program, and the same input: {error}") from error
 
     def _command(self) -> str:
-        """As with ``processing-time``: a result before Spark knows that the micro-batch is done."""
+        """Run as with ``processing-time``: a result precedes Spark's record of the micro-batch."""
         settle_for(self.place, PROGRAM)
         portions = self.portions()
         portions.settle()

@@ -1,4 +1,4 @@
-"""A bolt's own threads emit, ack and fail while the executor waits for input that does not come."""
+"""Bolt threads that emit, ack and fail while the executor waits for input."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PATIENCE_SECONDS = 20.0
 
 
 class Threaded(ExecutorHarness):
-    """With real locks and the real time."""
+    """Harness with real locks and real time."""
 
     def __init__(self, bolt: type[Bolt], mode: str) -> None:
         self.inbox = Inbox()
@@ -50,7 +50,7 @@ class Threaded(ExecutorHarness):
 
 
 class Sending(Post):
-    """Stops the runner once ``enough`` of what it posted."""
+    """Gateway stand-in that stops the runner once ``enough`` holds for the posted flushes."""
 
     def __init__(self, inbox: Inbox, enough: Callable[[list[Flush]], bool]) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ def emitted(flushes: list[Flush]) -> int:
 
 
 class Later(Bolt):
-    """Another thread emits and settles what ``process`` has put into its queue."""
+    """Bolt whose own thread emits and settles the tuples that ``process`` has queued."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.waiting: SimpleQueue[Any] = SimpleQueue()
@@ -105,18 +105,18 @@ def run_until(world: Threaded, enough: Callable[[list[Flush]], bool]) -> list[Fl
     limit.start()
     try:
         with pytest.raises(StopRequested):
-            ExecutorLoop(executor, world.inbox, post, Counts(), 1e9).run()  # no report wakes it
+            ExecutorLoop(executor, world.inbox, post, Counts(), 1e9).run()  # no report wakes the loop
     finally:
         limit.cancel()
     sent: list[Flush] = post.flushes
     return sent
 
 
-def test_what_a_thread_emits_and_settles_leaves_an_idle_task() -> None:
+def test_emits_and_acks_of_a_thread_leave_an_idle_task() -> None:
     flushes = run_until(Threaded(Later, "ATLEAST_ONCE"), lambda sent: settled(sent) == TUPLES == emitted(sent))
     assert (settled(flushes), emitted(flushes)) == (TUPLES, TUPLES)
 
 
-def test_what_a_thread_emits_leaves_an_idle_task_without_acks() -> None:
+def test_emits_of_a_thread_leave_an_idle_task_without_acks() -> None:
     flushes = run_until(Threaded(Later, "ATMOST_ONCE"), lambda sent: emitted(sent) == TUPLES)
     assert emitted(flushes) == TUPLES

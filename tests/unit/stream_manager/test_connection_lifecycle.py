@@ -109,7 +109,7 @@ def test_largest_frame_is_remembered(world: StreamManagerHarness) -> None:
 def test_peers_learn_each_new_tuple_weight_of_a_local_task(
     world: StreamManagerHarness, weights: tuple[int, ...]
 ) -> None:
-    """Also that it weighs less than before; and once."""
+    """A lower weight is sent as well, and each value only once."""
     number = world.instances[2].connection
     assert number is not None
     known = 0

@@ -80,7 +80,7 @@ def test_too_deeply_nested_json_becomes_a_letter_with_its_line(tmp_path: Path) -
 
 
 def test_row_outside_of_pythons_range_becomes_a_letter_alone(tmp_path: Path) -> None:
-    table, beyond = tmp_path / "in.parquet", 400_000_000_000  # seconds: the year 14645
+    table, beyond = tmp_path / "in.parquet", 400_000_000_000  # the year 14645, in seconds
     times = pa.array([0, beyond, 1], pa.timestamp("s"))
     pq.write_table(pa.table({"n": [1, 2, 3], "at": times.cast(pa.timestamp("us"))}), table)
     builder = builder_in(tmp_path)

@@ -170,7 +170,7 @@ def test_online_equals_the_reference(shape: Shape, seed: int) -> None:
 
 @settings(max_examples=25)
 @given(RECORDS, st.tuples(st.integers(1, 2), st.integers(1, 3)), st.booleans(), st.integers(0, 1000))
-def test_distinct_joins_and_processes_online_equal_the_reference(
+def test_process_online_equals_the_reference(
     records: list[dict[str, Any]], parallelism: tuple[int, int], time_from_source: bool, seed: int
 ) -> None:
     out: list[Any] = []

@@ -99,7 +99,7 @@ def test_valid_value_is_unchanged(pair: tuple[str, Any]) -> None:
 
 @TRY
 @given(st.sampled_from(sorted(VALUES)).flatmap(lambda kind: st.tuples(st.just(kind), VALUES[kind])))
-def test_what_files_say_is_read_as_it_was(pair: tuple[str, Any]) -> None:
+def test_value_written_to_a_file_is_read_back(pair: tuple[str, Any]) -> None:
     """The CSV and JSON texts of a sink convert back to the value."""
     kind, value = pair
     words = []

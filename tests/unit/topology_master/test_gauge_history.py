@@ -116,9 +116,7 @@ def test_memory_of_a_gauge_is_within_its_bound() -> None:
         taken = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, time_series.__file__)])
     finally:
         tracemalloc.stop()
-    each = sum(trace.size for trace in taken.traces) / len(
-        made
-    )  # only of that file, because libraries allocate as well
+    each = sum(trace.size for trace in taken.traces) / len(made)  # without the memory of other files
     assert 12_000 < each <= 13_200
 
 

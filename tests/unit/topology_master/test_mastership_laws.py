@@ -109,10 +109,7 @@ def test_leadership_changes_are_counted_and_logged() -> None:
         (NOBODY, "the master node is gone"),
         (node(2, THEM), "another master leads"),
         (node(2), "another master leads"),  # a past or future life of this process
-        (
-            node(1, recorded=2),
-            "another master leads",
-        ),  # another candidate has campaigned, and the node is about to change
+        (node(1, recorded=2), "another master leads"),  # another candidate has campaigned, and the node will change
     ],
 )
 def test_master_without_the_node_resigns_and_reads_again(stored: StoreSnapshot, reason: str) -> None:

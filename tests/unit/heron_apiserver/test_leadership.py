@@ -60,7 +60,7 @@ class Server:
 
     @property
     def idle(self) -> bool:
-        """True when it waits for others."""
+        """True if the server waits for others."""
         return not self.steps and not self.answers and not self.events
 
     def move(self) -> None:

@@ -110,7 +110,7 @@ def test_submit_stopped_after_its_transaction_is_finished_by_the_other(replicas:
             replicas.hand_over()
         return done
 
-    replicas.first_store.commit = slept  # right after the commit  # type: ignore[method-assign,assignment]  # the moment after it
+    replicas.first_store.commit = slept  # type: ignore[method-assign,assignment]  # after the commit
     with pytest.raises((LeadershipLost, OSError)):
         submit(replicas.first)
     assert replicas.stands() == "words-1"

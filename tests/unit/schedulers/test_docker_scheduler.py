@@ -377,9 +377,8 @@ def test_failed_signal_does_not_prevent_starts(world: World, monkeypatch: pytest
     world.machine.fails["signal"] = "the Docker engine does not answer"
     world.machine.end(host(launch, 1), 1)
     clock = docker_topology.now_ms
-    monkeypatch.setattr(
-        docker_topology, "now_ms", lambda: clock() + 5_000
-    )  # container 0 is to be killed, and 1 to be started
+    # Container 0 is to be killed, and 1 to be started.
+    monkeypatch.setattr(docker_topology, "now_ms", lambda: clock() + 5_000)
     world.observe_until(lambda: world.states(launch).get(1) == "running")
     assert world.status(launch).restarts == 1
     world.machine.fails.clear()

@@ -160,7 +160,7 @@ def test_place_of_a_master_counts_while_it_may_run_there() -> None:
 
 
 @given(st.integers(1, 3), st.sets(st.sampled_from("abcde"), min_size=1))
-def test_masters_share_a_node_of_an_allocation_only_where_it_has_fewer(masters: int, nodes: set[str]) -> None:
+def test_masters_share_a_slurm_node_only_if_there_are_fewer_nodes(masters: int, nodes: set[str]) -> None:
     places = [nodes - set(slurm_plan.elsewhere(number, masters, nodes)) for number in MASTERS[:masters]]
     assert all(places), "each has a node"
     shared = [one & other for one, other in combinations(places, 2)]

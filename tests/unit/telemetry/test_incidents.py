@@ -1,4 +1,4 @@
-"""Laws of happenings: none is lost, few are told, and reports that are lost or repeated change nothing."""
+"""Topology events in reports: complete, limited in number, and robust to lost or repeated reports."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_each_is_new_once_or_missed(steps: list[tuple[int, str]]) -> None:
     assert seen[-min(number, MAX_TOLD) :] == [f"{n}" for n in range(1, number + 1)][-min(number, MAX_TOLD) :]
 
 
-def test_many_series_are_told_as_one_of_their_kind() -> None:
+def test_many_series_are_merged_into_one_of_their_kind() -> None:
     found = EventBuffer()
     for number in range(MAX_SERIES + 50):
         found.note(TopologyEvent(1.0, "pressure", f"spout{number}", 1, "", ""))
@@ -82,7 +82,7 @@ def test_many_series_are_told_as_one_of_their_kind() -> None:
     assert (found.count, found.told()[-1].count) == (MAX_SERIES + MAX_SINGLE + 1, 40)
 
 
-def test_texts_are_cut_and_a_clock_set_back_ends_the_window() -> None:
+def test_texts_are_truncated_and_a_clock_set_back_ends_the_window() -> None:
     found = EventBuffer()
     found.note(TopologyEvent(1000.0, "restore", "", 1, "x" * 2000, "y" * 5000))
     (told,) = found.told()
@@ -93,7 +93,7 @@ def test_texts_are_cut_and_a_clock_set_back_ends_the_window() -> None:
     assert found.count == MAX_SINGLE + 1
 
 
-def test_a_report_carries_them_over_the_wire() -> None:
+def test_report_carries_events_over_the_wire() -> None:
     telemetry = Telemetry("__tmanager__", "topology_master-0", 0, 0, 1)
     telemetry.happened("checkpoint", "checkpoint 1 begun", 12.5, "{}", what="begun")
     found = telemetry.report(13.0)

@@ -99,7 +99,7 @@ def test_one_of_concurrent_commits_of_a_token_succeeds(tmp_path: Path, monkeypat
 
 
 def test_staged_files_of_several_tasks_are_committed_once(tmp_path: Path) -> None:
-    """As by the driver of a batch: attempts count from 0, and all tokens have the same task."""
+    """Commit like the driver of a batch: attempts count from 0, and all tokens have the same task."""
     path, config = make(tmp_path / "t"), {"user.delta.path": str(tmp_path / "t")}
     tokens = [f"0-{attempt}-0-ab" for attempt in (0, 2, 3)]
     for partition, token in enumerate([*tokens, "0-1-0-ab"]):

@@ -20,7 +20,7 @@ from tests.support.connectors import TaskPlace
 
 
 class Readers:
-    """All tasks of one source. ``restart`` starts them again from the state of a checkpoint."""
+    """All tasks of a source. ``restart`` starts them again from the state of a checkpoint."""
 
     def __init__(self, folder: Path, tasks: int, restarts: bool) -> None:
         self.folder, self.tasks, self.restarts = folder, tuple(range(1, tasks + 1)), restarts

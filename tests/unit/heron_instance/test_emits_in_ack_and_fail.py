@@ -207,7 +207,7 @@ def test_untracked_tuple_is_acked_once_for_every_kind_of_emit(way: Way) -> None:
 
 @given(st.integers(0, 30), st.lists(st.integers(0, 2), min_size=1, max_size=60), st.integers(0, 20))
 def test_budget_is_exhausted_by_its_last_row(room: int, emits: list[int], looked_at: int) -> None:
-    """As in an emit: a stream with ``gate_at`` waiting rows checks the budget before it adds a row."""
+    """A stream with ``gate_at`` waiting rows checks the budget before it adds a row, as `emit` does."""
     streams: dict[int, Any] = {number: SimpleNamespace(rows=[], gate_at=looked_at) for number in range(3)}
     collector: Any = SimpleNamespace(streams=streams, emitted_ever=lambda: sum(len(s.rows) for s in streams.values()))
     budget = EmitBudget(collector)

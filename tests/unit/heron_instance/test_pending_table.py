@@ -107,7 +107,7 @@ def test_without_timeout_nothing_expires_and_all_can_settle() -> None:
 
 
 def test_stream_indexes_are_integers_for_every_slot() -> None:
-    """They index arrays of streams."""
+    """Stream indexes address arrays of streams."""
     assert crowded().settle(roots([0]), 300.0).streams.dtype == crowded().settle(roots([FIRST_SIZE]), 0.0).streams.dtype
 
 

@@ -95,7 +95,7 @@ Named = dict[tuple[str, str], Callable[[int], float | None]]
 
 
 class Naive:
-    """Evaluator in which every series is a function of the minute; slow, simple, and independent of the code under test."""
+    """Slow, simple evaluator in which every series is a function of the minute, independent of the tested code."""
 
     def __init__(self, found: dict[TimeSeries, tuple[MetricSeries, ...]], first: int) -> None:
         self.found = found

@@ -39,7 +39,7 @@ def rows_of(numbers: list[tuple[int, int]]) -> list[MetricRow]:
 
 @settings(report_multiple_bugs=False, max_examples=15)
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 60)), min_size=1, max_size=30), st.integers(0, 3))
-def test_answers_are_the_same_whatever_is_rolled_up(numbers: list[tuple[int, int]], rolled: int) -> None:
+def test_answers_do_not_depend_on_the_roll_up(numbers: list[tuple[int, int]], rolled: int) -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / PLACE
         files = [numbers[n::3] for n in range(3) if numbers[n::3]]

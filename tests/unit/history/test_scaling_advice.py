@@ -35,7 +35,7 @@ def test_advice_is_sufficient_and_stable(demand: float, rate: float, tasks: int)
 
 @ONE
 @given(st.floats(0, 0.99), RATES, TASKS, st.floats(0.1, 0.8))
-def test_following_it_releases_what_was_held(held: float, rate: float, tasks: int, busy: float) -> None:
+def test_advice_accounts_for_suppressed_load(held: float, rate: float, tasks: int, busy: float) -> None:
     """For a bolt that throttles its spout, the advised demand is that of the load without backpressure."""
     sent = 1000.0 * (1 - held)
     waiting = 60 * (1 - held)

@@ -21,7 +21,7 @@ def balanced(table: tuple[int, ...], tasks: set[int]) -> bool:
 
 
 def fewest_moves(old: tuple[int, ...], tasks: set[int]) -> int:
-    """Compute the minimum differently: each remaining task keeps at most its share, and larger shares save a move each."""
+    """Compute the minimum differently: a task keeps at most its share, and each larger share saves one move."""
     share, larger = divmod(KEY_GROUPS, len(tasks))
     held = Counter(task for task in old if task in tasks)
     kept = sum(min(count, share) for count in held.values())

@@ -84,12 +84,12 @@ keys = st.recursive(
 
 
 @pytest.mark.parametrize(("value", "encoded", "group"), GOLDEN)
-def test_golden_vectors(value: Any, encoded: bytes, group: int) -> None:
+def test_encoding_and_group_match_golden_vectors(value: Any, encoded: bytes, group: int) -> None:
     assert (encode(value), group_of(value), key_group((value,))) == (encoded, group, group)
 
 
 @pytest.mark.parametrize(("values", "group"), GOLDEN_MANY)
-def test_golden_vectors_of_several_fields(values: tuple[Any, ...], group: int) -> None:
+def test_group_of_several_fields_matches_golden_vectors(values: tuple[Any, ...], group: int) -> None:
     assert group_of_many(values) == key_group(values) == group
 
 

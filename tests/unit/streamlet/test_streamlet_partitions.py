@@ -47,7 +47,7 @@ TEXTS = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs
 
 @given(st.dictionaries(TEXTS.filter(bool), st.one_of(st.none(), TEXTS), min_size=1, max_size=3))
 def test_written_partition_folders_round_trip(record: dict[str, str | None]) -> None:
-    """The empty text is the exception, because it has no folder of its own."""
+    """An empty text has no folder, so it is read as None."""
     folder = folder_of(record, list(record))
     found = Folders((name, "str") for name in record).of(f"/{folder}/a")
     assert found == {name: value or None for name, value in record.items()}

@@ -94,7 +94,7 @@ class World:
 
     @property
     def runs(self) -> str:
-        """The id of what the store has, whose folder is in its place."""
+        """The id of the stored topology, whose folder is in place."""
         try:
             stored = topologies.read_topology(self.store, NAME).execution
         except topologies.NoSuchTopology:

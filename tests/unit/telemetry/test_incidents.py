@@ -29,8 +29,8 @@ def report(of: EventBuffer) -> ProcessMetrics:
 
 @ONE
 @given(CAME)
-def test_none_is_lost_and_few_are_told(came: list[tuple[float, str, int]]) -> None:
-    """``came``: after so many seconds, of this series, so many at once."""
+def test_events_are_complete_and_limited(came: list[tuple[float, str, int]]) -> None:
+    """``came``: (seconds since the last one, series, number of events)."""
     found, now, told, counted = EventBuffer(), 0.0, [], 0
     for pause, series, many in came:
         now += pause
@@ -52,7 +52,7 @@ def test_none_is_lost_and_few_are_told(came: list[tuple[float, str, int]]) -> No
 
 @ONE
 @given(st.lists(st.tuples(st.integers(0, 300), st.sampled_from(["taken", "lost", "twice"])), max_size=20))
-def test_each_is_new_once_or_missed(steps: list[tuple[int, str]]) -> None:
+def test_each_event_is_delivered_once_or_counted_as_missed(steps: list[tuple[int, str]]) -> None:
     found, number, before = EventBuffer(), 0, None
     seen: list[str] = []
     missed = 0

@@ -145,7 +145,7 @@ def test_store_stays_consistent_and_checkpoints_continue(steps: list[tuple[str, 
         law.node.die()
 
 
-def test_fault_at_each_step_of_a_checkpoint() -> None:
+def test_checkpoints_continue_after_a_fault_at_each_step() -> None:
     way = ["time", "beat", "align", "beat", "store", "beat", "time"]
     for fault in ("task anew", "manager anew", "lost", "decline", "answer lost", "kept back", "new master", "pause"):
         for at in range(len(way) + 1):

@@ -43,7 +43,7 @@ def test_gauges_sum_over_containers_with_tasks() -> None:
     found = topology_gauges(store, PLAN, START + 120)
     assert found == {
         "__topology-lag-ms": 900.0,
-        "__used-cpu-cores": pytest.approx(1.75, rel=0.1),  # of whole points of 5 s
+        "__used-cpu-cores": pytest.approx(1.75, rel=0.1),  # whole points of 5 s
         "__used-memory-bytes": 250 * MIB,
         "__reserved-cpu-cores": 2.5,
         "__reserved-memory-bytes": 1200 * MIB,

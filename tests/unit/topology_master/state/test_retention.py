@@ -59,9 +59,8 @@ def test_kept_checkpoints_are_whole_and_abandoned_files_are_removed(length: int,
 @given(st.integers(1, 40), st.integers(0, 20), st.integers(1, 4))
 def test_outdated_master_removes_nothing_that_is_still_needed(then: int, later: int, keep: int) -> None:
     earlier, history = History(then), History(then + later)
-    old = select_removable(
-        history.manifests, history.parts, earlier.last.checkpoint, earlier.generation, keep
-    )  # it lists the files that exist now
+    # The outdated master lists the files that exist now.
+    old = select_removable(history.manifests, history.parts, earlier.last.checkpoint, earlier.generation, keep)
     for number in history.complete[-keep:]:
         assert number not in old.manifests
         assert not history.manifests[number].files & set(old.parts)

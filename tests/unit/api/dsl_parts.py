@@ -1,4 +1,4 @@
-"""Components that the tests of the DSL are made of; at the top level of a module, as a user's are."""
+"""Components for the DSL tests, at the top level of a module like a user's."""
 
 from __future__ import annotations
 

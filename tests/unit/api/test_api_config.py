@@ -1,4 +1,4 @@
-"""Configuration: every key has a constant, every value is checked, every refusal says what to write instead."""
+"""Configuration: constants for all keys, validated values, and errors that name the remedy."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def of_topology(values: Any) -> dict[str, Any]:
     return normalize_config(values, where="topology 'T'", component=False, operator=False)
 
 
-def test_keyword_arguments_are_all_keys_of_topologies() -> None:
-    """The names and types are those of the table, so that an editor completes and checks them."""
+def test_keyword_arguments_are_the_topology_keys() -> None:
+    """Names and types match the table, so that editors complete and check them."""
     kinds = {"str": str, "int": int, "float": float, "bool": bool, "Mapping": dict, "Literal": str}
     declared = {
         name.replace("_", "."): str(kind.__forward_arg__) for name, kind in ConfigSettings.__annotations__.items()
@@ -38,7 +38,7 @@ def test_keyword_arguments_are_all_keys_of_topologies() -> None:
         assert [word for word in row.choices if repr(word) not in kind] == []
 
 
-def test_keyword_arguments_are_checked() -> None:
+def test_keyword_arguments_are_validated() -> None:
     assert Config({"topology.debug": True}, topology_stmgrs=2) == {"topology.debug": True, "topology.stmgrs": 2}
     with pytest.raises(ConfigError, match=r"topology\.stmgrs"):
         Config(topology_stmgrs=0)
@@ -54,7 +54,7 @@ def refusal(values: Any, component: bool = False) -> str:
     return str(caught.value)
 
 
-def test_there_is_a_constant_for_every_key_and_for_nothing_else() -> None:
+def test_every_key_has_a_constant() -> None:
     constants = {getattr(Config, name) for name in vars(Keys) if name.startswith(("TOPOLOGY_", "HERON_"))}
     assert constants == set(ALL_SETTINGS)
     for value in constants:
@@ -63,13 +63,13 @@ def test_there_is_a_constant_for_every_key_and_for_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ALL_SETTINGS))
-def test_every_default_passes_its_own_check(name: str) -> None:
+def test_every_default_is_valid(name: str) -> None:
     row = ALL_SETTINGS[name]
     if row.default is not None:
         assert check_value(row, row.default) == row.default
 
 
-def test_values_come_out_plain() -> None:
+def test_values_are_normalized() -> None:
     assert of_topology(
         {
             "topology.container.ram": "2GB",
@@ -93,16 +93,16 @@ def test_values_come_out_plain() -> None:
 
 
 @given(st.sampled_from(sorted(ALL_SETTINGS)), st.data())
-def test_a_key_with_one_slip_names_the_key_that_was_meant(name: str, data: st.DataObject) -> None:
+def test_misspelt_key_suggests_the_nearest_key(name: str, data: st.DataObject) -> None:
     place = data.draw(st.integers(len("topology."), len(name) - 1))
     slip = name[:place] + name[place + 1 :]
-    if slip in ALL_SETTINGS or slip == "topology.acking" or name == "topology.name":  # keys that are known
+    if slip in ALL_SETTINGS or slip == "topology.acking" or name == "topology.name":  # known keys
         return
     meant = difflib.get_close_matches(slip, ALL_SETTINGS, n=1)[0]
     assert f"unknown config key {slip!r}; the nearest is {meant!r}" in refusal({slip: 1})
 
 
-def test_plugged_in_names_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plugin_names_are_valid_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offers = {"heronry.serializers": {"lines": "nowhere:Lines"}, "heronry.packing": {"tight": "nowhere:tight"}}
     monkeypatch.syspath_prepend(write_distribution(tmp_path, "mine", offers))
     plain = of_topology({"topology.serializer": "lines", "topology.packing": "tight"})
@@ -157,21 +157,21 @@ def test_plugged_in_names_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ([("topology.debug", True)], "config is a list"),
     ],
 )
-def test_refusals_say_what_to_write(values: Any, words: str) -> None:
+def test_invalid_value_error_names_the_remedy(values: Any, words: str) -> None:
     assert words in refusal(values)
 
 
-def test_keys_of_the_whole_topology_have_no_place_in_a_component() -> None:
+def test_topology_key_is_rejected_in_a_component() -> None:
     assert "holds for the whole topology" in refusal({"topology.stmgrs": 2}, component=True)
     assert "is the operator's" in refusal({"heron.stop.grace.secs": 2}, component=True)
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     text = refusal({"topology.debug": 1, "topology.stmgrs": 0, "x": 1})
     assert text.splitlines()[0] == "here is not valid, 3 problems:"
 
 
-def test_cyclic_data_ends() -> None:
+def test_cyclic_data_is_rejected() -> None:
     endless: list[Any] = []
     endless.append(endless)
     assert "nested deeper than 32" in refusal({"user.x": endless})
@@ -187,7 +187,7 @@ plain = st.recursive(
 
 
 @given(plain)
-def test_plain_data_passes_unchanged_and_travels(value: Any) -> None:
+def test_plain_data_is_unchanged_and_serializable(value: Any) -> None:
     if value is None:
         return
     out = of_topology({"user.x": value})
@@ -196,7 +196,7 @@ def test_plain_data_passes_unchanged_and_travels(value: Any) -> None:
 
 
 @given(st.integers(0, 2**50))
-def test_sizes_are_read_as_binary(value: int) -> None:
+def test_sizes_are_binary(value: int) -> None:
     assert parse_bytes(str(value)) == value
     assert parse_bytes(f"{value} kb") == parse_bytes(f"{value}KiB") == value * 1024
 
@@ -220,7 +220,7 @@ def test_sizes_are_read_as_binary(value: int) -> None:
         ("user.path=/a=b", "user.path", "/a=b"),
     ],
 )
-def test_properties_of_the_command_line(text: str, key: str, value: Any) -> None:
+def test_command_line_property_is_parsed(text: str, key: str, value: Any) -> None:
     assert parse_property(text) == (key, value)
     assert normalize_config({key: value}, where="x", component=False) == {key: value}
 
@@ -237,14 +237,14 @@ def test_properties_of_the_command_line(text: str, key: str, value: Any) -> None
         ("topology.component.cpumap={", "is not JSON"),
     ],
 )
-def test_bad_properties(text: str, words: str) -> None:
+def test_invalid_property_is_rejected(text: str, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_property(text)
     assert str(caught.value).startswith(f"property {text!r}: ")
     assert words in str(caught.value)
 
 
-def test_setters_check_at_once_and_return_the_config() -> None:
+def test_setters_validate_and_return_the_config() -> None:
     config = (
         Config()
         .set_num_stmgrs(3)
@@ -274,7 +274,7 @@ def test_setters_check_at_once_and_return_the_config() -> None:
 @pytest.mark.parametrize(
     "text", ["1" + " " * 1_000_000 + "!", "1" * 1_000_000 + "!", " " * 1_000_000 + "!", "1B" * 500_000]
 )
-def test_a_long_text_is_refused_as_a_size_at_once_and_quoted_in_part(text: str) -> None:
+def test_long_invalid_size_is_rejected_quickly_and_abbreviated(text: str) -> None:
     with pytest.raises(BadValue) as refused:
         parse_bytes(text)
     assert len(str(refused.value)) < 200
@@ -293,7 +293,7 @@ def test_blanks_around_a_size_are_ignored() -> None:
         ("1:30", "1:30"), ("1_000", "1_000"), (".inf", float("inf")),
     ],
 )  # fmt: skip
-def test_a_value_of_the_user_is_a_yaml_scalar(text: str, value: Any) -> None:
+def test_user_value_is_a_yaml_scalar(text: str, value: Any) -> None:
     got = user_value(text)
     assert (got, type(got)) == (value, type(value))
 
@@ -305,7 +305,7 @@ def test_a_value_of_the_user_is_a_yaml_scalar(text: str, value: Any) -> None:
         ("5", 1.5, 5.0), ("5", 1, 5), ("[3]", [1], [3]), ("{}", {"a": 1}, {}),
     ],
 )  # fmt: skip
-def test_a_value_of_the_user_has_the_type_of_what_it_replaces(text: str, like: Any, value: Any) -> None:
+def test_user_value_takes_the_type_of_the_replaced_value(text: str, like: Any, value: Any) -> None:
     got = user_value(text, like)
     assert (got, type(got)) == (value, type(value))
 
@@ -313,12 +313,12 @@ def test_a_value_of_the_user_has_the_type_of_what_it_replaces(text: str, like: A
 @pytest.mark.parametrize(
     ("text", "like"), [("maybe", True), ("1.5", 1), ("x", 1.5), ("true", 1), ("1", [1]), ("[", {})]
 )
-def test_a_value_of_another_type_is_refused(text: str, like: Any) -> None:
+def test_user_value_of_another_type_is_rejected(text: str, like: Any) -> None:
     with pytest.raises(BadValue, match="the value before is"):
         user_value(text, like)
 
 
 @given(st.text())
-def test_any_text_is_a_value(text: str) -> None:
+def test_any_text_is_a_user_value(text: str) -> None:
     assert user_value(text, "text") == text
     normalize_config({"user.x": user_value(text)}, where="x", component=False)

@@ -1,4 +1,4 @@
-"""Dead letters as a bolt class declares them: the stream it makes, and what is refused at submit."""
+"""Declaration of dead letters on a bolt class: the resulting stream, and validation at submission."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Numbers(Spout):
     outputs = ("number",)
 
     def next_tuple(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Count(BasicBolt):
@@ -25,12 +25,12 @@ class Count(BasicBolt):
     dead_letters = "bad"
 
     def process(self, tup: Tuple) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Letters(BasicBolt):
     def process(self, tup: Tuple) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def topology(cls: Any, read: bool = True, config: dict[str, Any] | None = None) -> Any:
@@ -48,7 +48,7 @@ def problem_of(cls: Any, **kw: Any) -> str:
     return str(problem)
 
 
-def test_the_declaration_makes_the_stream() -> None:
+def test_declaration_creates_the_stream() -> None:
     schema = topology(Count).component("count").output("bad")
     assert schema.fields == DeadLetter._fields
     letter = DeadLetter("count", 3, "numbers", "default", (1,), "ValueError: bad", "")
@@ -56,7 +56,7 @@ def test_the_declaration_makes_the_stream() -> None:
     assert topology(Letters, read=False).component("count").outputs == ()
 
 
-def test_letters_that_nobody_reads_are_refused() -> None:
+def test_unread_dead_letters_are_rejected() -> None:
     assert problem_of(Count, read=False) == (
         "component 'count': declares dead_letters = 'bad', and no bolt reads that stream, so letters would be lost; "
         "give a bolt inputs={('count', 'bad'): Grouping.SHUFFLE}"
@@ -64,17 +64,17 @@ def test_letters_that_nobody_reads_are_refused() -> None:
 
 
 @pytest.mark.parametrize("mode", [Config.ATMOST_ONCE, Config.ATLEAST_ONCE])
-def test_other_modes_are_refused(mode: str) -> None:
+def test_other_reliability_modes_are_rejected(mode: str) -> None:
     problem = problem_of(Count, config={Config.TOPOLOGY_RELIABILITY_MODE: mode})
     assert f"with {mode} what the failing call has done is not undone; set topology.reliability.mode" in problem
 
 
-def test_what_cannot_have_letters_is_refused() -> None:
+def test_component_that_cannot_have_dead_letters_is_rejected() -> None:
     class Batches(BatchBolt):
         dead_letters = "bad"
 
         def process_batch(self, tuples: Any) -> None:
-            """Nothing."""
+            """Do nothing."""
 
     class Own(Count):
         outputs: ClassVar[Any] = [Stream(fields=["x"], name="bad")]

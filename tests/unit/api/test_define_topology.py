@@ -1,4 +1,4 @@
-"""The user's file in a sub-process: what is found, what is not, and what people read when their code fails."""
+"""Definition of the user's topology in a sub-process: lookup, validation and reported errors."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def write(tmp_path: Path) -> Any:
     return write_file
 
 
-def test_the_only_topology_needs_no_name(write: Any) -> None:
+def test_single_topology_needs_no_name(write: Any) -> None:
     definition = define_topology(write(ONE))
     assert definition.name == "WordCount"
     assert [c.python_class for c in definition.components] == ["my_topology:Words", "my_topology:Count"]
 
 
-def test_by_name_with_arguments_and_a_name_of_its_own(write: Any) -> None:
+def test_topology_is_selected_by_name_with_arguments(write: Any) -> None:
     file = write(TWO)
     assert define_topology(file, "WordCount", name="other").name == "other"
     built = define_topology(file, "builder", args=["a", "--b", "--"])
@@ -76,7 +76,7 @@ def test_by_name_with_arguments_and_a_name_of_its_own(write: Any) -> None:
     assert (plain.name, plain.config.get("topology.arguments")) == ("built", None)
 
 
-def test_two_topologies_have_to_be_told_apart(write: Any) -> None:
+def test_several_topologies_require_a_name(write: Any) -> None:
     with pytest.raises(TopologyNotFound) as caught:
         define_topology(write(TWO))
     assert str(caught.value) == "my_topology.py holds 2 topologies; name one: 'WordCount', 'builder'"
@@ -92,26 +92,28 @@ def test_two_topologies_have_to_be_told_apart(write: Any) -> None:
         (PARTS, None, "holds no topology: no subclass of Topology with components, no builder"),
     ],
 )
-def test_what_is_not_there(write: Any, text: str, topology: str | None, words: str) -> None:
+def test_missing_topology_is_reported_with_alternatives(
+    write: Any, text: str, topology: str | None, words: str
+) -> None:
     with pytest.raises(TopologyNotFound) as caught:
         define_topology(write(text), topology)
     assert words in str(caught.value)
 
 
-def test_no_such_file_and_no_python_file(tmp_path: Path, write: Any) -> None:
+def test_missing_or_non_python_file_is_rejected(tmp_path: Path, write: Any) -> None:
     with pytest.raises(TopologyNotFound, match="no such file"):
         define_topology(tmp_path / "none.py")
     with pytest.raises(TopologyNotFound, match=r"neither a \.py file nor a folder"):
         define_topology(write("", "notes.txt"))
 
 
-def test_any_object_with_a_definition_will_do(write: Any) -> None:
+def test_any_object_with_a_definition_is_accepted(write: Any) -> None:
     assert define_topology(write(ONE + PROGRAM.format("WordCount.definition(name)")), "flow").name == "flow"
     with pytest.raises(TopologyError, match="returned 3, not a TopologyDefinition"):
         define_topology(write(ONE + PROGRAM.format("3")), "flow")
 
 
-def test_all_faults_and_the_place_come_back(write: Any) -> None:
+def test_all_problems_and_their_location_are_reported(write: Any) -> None:
     broken = PARTS + "class Broken(Topology):\n    words = Words.spec(par=0)\n    count = Count.spec()\n"
     with pytest.raises(TopologyError) as caught:
         define_topology(write(broken))
@@ -120,7 +122,7 @@ def test_all_faults_and_the_place_come_back(write: Any) -> None:
     assert str(caught.value).startswith("topology 'Broken' (my_topology.py, line 11) is not valid, 2 problems:")
 
 
-def test_classes_given_by_path_must_be_there(write: Any) -> None:
+def test_unimportable_class_paths_are_reported(write: Any) -> None:
     text = PARTS + (
         "class T(Topology):\n    config = {'topology.serializer': 'my_topology:Nothing'}\n    words = Words.spec()\n"
         "    count = Count.spec(inputs={words: Grouping.custom('nowhere:Custom')})\n"
@@ -133,12 +135,12 @@ def test_classes_given_by_path_must_be_there(write: Any) -> None:
     ]
 
 
-def test_an_unsafe_name_is_refused(write: Any) -> None:
+def test_unsafe_name_is_rejected(write: Any) -> None:
     with pytest.raises(TopologyError, match="'a b' is not valid in file names"):
         define_topology(write(ONE), name="a b")
 
 
-def test_an_exception_shows_the_user_s_frames_only(write: Any) -> None:
+def test_exception_shows_only_user_frames(write: Any) -> None:
     with pytest.raises(UserCodeError) as caught:
         define_topology(write(FAILING))
     assert str(caught.value) == "my_topology.py raised ValueError: bad"
@@ -174,13 +176,13 @@ def test_an_exception_shows_the_user_s_frames_only(write: Any) -> None:
         ),
     ],
 )
-def test_code_that_does_not_come_to_its_end(write: Any, text: str, words: str) -> None:
+def test_code_that_does_not_finish_is_reported(write: Any, text: str, words: str) -> None:
     with pytest.raises(UserCodeError) as caught:
         define_topology(write(text))
     assert words in str(caught.value)
 
 
-def test_of_a_long_exception_a_screen_is_shown(write: Any) -> None:
+def test_long_exception_is_abbreviated(write: Any) -> None:
     text = "print('y' * 10**7)\nfor n in range(10**5): print(n)\nraise ValueError('x' * 10**7)\n"
     with pytest.raises(UserCodeError) as caught:
         define_topology(write(text))
@@ -191,11 +193,11 @@ def test_of_a_long_exception_a_screen_is_shown(write: Any) -> None:
     assert caught.value.output.endswith("99999\n")
 
 
-def test_code_that_closes_what_it_can_still_gives_its_topology(write: Any) -> None:
+def test_code_that_closes_all_files_still_defines_its_topology(write: Any) -> None:
     assert define_topology(write(ONE + "import os\nos.closerange(0, 100)\n")).name == "WordCount"
 
 
-def test_spouts_that_wait_for_what_became_of_tuples_are_told(write: Any) -> None:
+def test_spouts_with_ack_or_fail_are_reported(write: Any) -> None:
     text = PARTS + (
         "class Heard(Words):\n    def fail(self, tup_id, reason): pass\n    def ack(self, tup_id): pass\n"
         "class Sub(Heard): pass\n"
@@ -206,7 +208,7 @@ def test_spouts_that_wait_for_what_became_of_tuples_are_told(write: Any) -> None
     assert said[0].hearing == {"b": ["ack", "fail"]}
 
 
-def test_spouts_that_give_ids_are_told(write: Any) -> None:
+def test_spouts_that_emit_ids_are_reported(write: Any) -> None:
     text = PARTS + (
         "class Ids(Words):\n    def next_tuple(self): self.emit(['w'], tup_id=1)\n"
         "class Sub(Ids): pass\n"
@@ -218,7 +220,7 @@ def test_spouts_that_give_ids_are_told(write: Any) -> None:
     assert said[0].hearing == {"b": ["tup_id"]}
 
 
-def test_what_a_program_cannot_read_here_is_told(write: Any, tmp_path: Path) -> None:
+def test_missing_input_of_a_program_is_reported(write: Any, tmp_path: Path) -> None:
     text = (
         "from heronry.streamlet import Builder, files, to_files\n"
         f"program = Builder('p')\nprogram.source(files({str(tmp_path / 'none')!r}), name='lines')"
@@ -245,7 +247,7 @@ def test_steps_of_a_program_that_drop_late_records_are_reported(write: Any) -> N
     assert said[0].drops_late == ["dropping"]
 
 
-def test_ends_of_the_graph_and_what_a_fault_makes_of_them_are_told(write: Any) -> None:
+def test_sinks_are_reported_with_their_output_effect(write: Any) -> None:
     text = PARTS + (
         "from heronry import TwoPhaseSink\nclass Middle(Count):\n    outputs = ['word']\n"
         "class Safe(TwoPhaseSink):\n    commits_alone = True\n    def process(self, tup): pass\n"
@@ -260,7 +262,7 @@ def test_ends_of_the_graph_and_what_a_fault_makes_of_them_are_told(write: Any) -
     assert said[0].ends == {"plain": "", "upsert": "idempotent", "shown": "at_least_once"}
 
 
-def test_an_effect_that_nobody_knows_is_refused(write: Any) -> None:
+def test_unknown_output_effect_is_rejected(write: Any) -> None:
     text = PARTS + (
         "class Odd(Count):\n    output_effect = 'twice'\n"
         "class T(Topology):\n    a = Words.spec()\n    b = Odd.spec(inputs=[a])\n"
@@ -269,20 +271,20 @@ def test_an_effect_that_nobody_knows_is_refused(write: Any) -> None:
         define_topology(write(text), "T")
 
 
-def test_a_neighbour_is_not_shipped_and_so_not_found(write: Any) -> None:
+def test_neighbouring_module_is_not_found(write: Any) -> None:
     write("", "neighbour.py")
     with pytest.raises(UserCodeError, match=r"to ship neighbour too, submit the folder that holds both"):
         define_topology(write("import neighbour\n"))
 
 
 @pytest.mark.parametrize("name", ["json.py", "numpy.py", "heronry.py"])
-def test_a_file_that_would_be_taken_for_another_module(write: Any, name: str) -> None:
+def test_file_named_like_an_installed_module_is_rejected(write: Any, name: str) -> None:
     with pytest.raises(TopologyError, match="already exists"):
         define_topology(write(ONE, name))
 
 
 @pytest.mark.parametrize("name", sorted(FREE_NAMES))
-def test_a_name_that_instances_do_not_import_is_free(write: Any, tmp_path: Path, name: str) -> None:
+def test_name_that_instances_do_not_import_is_allowed(write: Any, tmp_path: Path, name: str) -> None:
     file = write(ONE, f"{name}.py")
     assert define_topology(file).components[0].python_class == f"{name}:Words"
     write("from words import *\n", f"package/{name}/__init__.py")
@@ -290,7 +292,7 @@ def test_a_name_that_instances_do_not_import_is_free(write: Any, tmp_path: Path,
     assert define_topology(tmp_path / "package", "words:WordCount").components[0].python_class == "words:Words"
 
 
-def test_free_names_are_those_that_instances_do_not_import() -> None:
+def test_free_names_are_not_imported_by_instances() -> None:
     modules = ["heron_container.zygote", *IMPORTED_FOR_INSTANCES]
     code = f"import sys\n{''.join(f'import {name}; ' for name in modules)}\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
@@ -300,7 +302,7 @@ def test_free_names_are_those_that_instances_do_not_import() -> None:
     assert products - imported == (products & FREE_NAMES) | {"heron_control"}, "the definer imports heron_control"
 
 
-def test_a_file_with_a_dot_in_its_name(write: Any) -> None:
+def test_file_name_with_a_dot_is_rejected(write: Any) -> None:
     with pytest.raises(TopologyError, match="invalid module name"):
         define_topology(write(ONE, "my.topology.py"))
 
@@ -312,7 +314,7 @@ def has_ended(pid: int) -> bool:
         return True
 
 
-def test_code_that_hangs_is_ended_with_its_children(write: Any, tmp_path: Path) -> None:
+def test_hanging_code_is_killed_with_its_children(write: Any, tmp_path: Path) -> None:
     text = (
         "import subprocess, sys, pathlib, time\n"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
@@ -324,20 +326,20 @@ def test_code_that_hangs_is_ended_with_its_children(write: Any, tmp_path: Path) 
     wait_until(lambda: has_ended(pid), f"process {pid}, a child of the hanging code, to end")
 
 
-def test_threads_do_not_keep_the_submit_waiting_and_prints_are_passed_on(write: Any) -> None:
+def test_threads_do_not_delay_the_definition_and_prints_are_passed_on(write: Any) -> None:
     said: list[str] = []
     text = "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()\nprint('hello')\n" + ONE
     assert define_topology(write(text), timeout=30, show=said.append).name == "WordCount"
     assert said == ["hello\n"]
 
 
-def test_nothing_is_left_beside_the_user_s_file(write: Any) -> None:
+def test_single_file_definition_leaves_no_other_files(write: Any) -> None:
     file = write(ONE)
     define_topology(file)
     assert [path.name for path in file.parent.iterdir()] == ["my_topology.py"]
 
 
-def test_a_folder_of_modules(write: Any, tmp_path: Path) -> None:
+def test_topology_is_found_in_a_folder_of_modules(write: Any, tmp_path: Path) -> None:
     write(ONE.replace("class Count", "from lib.tools import helper\nclass Count"), "flows.py")
     write("def helper(): pass\n", "lib/tools.py")
     write("", "lib/__init__.py")
@@ -359,7 +361,7 @@ def test_a_folder_of_modules(write: Any, tmp_path: Path) -> None:
         assert words in str(caught.value)
 
 
-def test_a_package_folder(write: Any, tmp_path: Path) -> None:
+def test_topology_is_found_in_a_package_folder(write: Any, tmp_path: Path) -> None:
     write("from wordcount.flows import WordCount\n", "wordcount/__init__.py")
     write(ONE, "wordcount/flows.py")
     for place in (tmp_path, tmp_path / "wordcount"):
@@ -368,21 +370,21 @@ def test_a_package_folder(write: Any, tmp_path: Path) -> None:
             assert definition.components[0].python_class == "wordcount.flows:Words"
 
 
-def test_nothing_is_left_beside_the_users_files(write: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_folder_definition_leaves_no_compiled_files(write: Any, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     write(ONE, "flows.py")
     assert define_topology(tmp_path, "flows").name == "WordCount"
     assert os.listdir(tmp_path) == ["flows.py"], "no compiled files"
 
 
-def test_a_folder_with_a_module_that_hides_another(write: Any, tmp_path: Path) -> None:
+def test_folder_module_that_hides_another_is_rejected(write: Any, tmp_path: Path) -> None:
     write(ONE, "flows.py")
     write("", "random.py")
     with pytest.raises(TopologyError, match="the package has a module 'random', and so has Python"):
         define_topology(tmp_path, "flows")
 
 
-def test_the_entry_point_answers_into_its_output(write: Any, tmp_path: Path) -> None:
+def test_entry_point_writes_its_result_to_the_output(write: Any, tmp_path: Path) -> None:
     def run(*arguments: str) -> int:
         module = "heron_control.packaging.define"
         command = [sys.executable, "-m", module, *arguments, "--output", str(tmp_path / "answer")]

@@ -1,4 +1,4 @@
-"""The examples in docstrings of the public API run as they stand."""
+"""Examples in docstrings of the public API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which topology a name means: variables, builders' own names; and files that are parts of something larger."""
+"""Lookup of a topology by variable or builder name, and files inside a package."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def test_a_builder_is_found_by_its_own_name_too(tmp_path: Path) -> None:
+def test_builder_is_found_by_its_name(tmp_path: Path) -> None:
     file = write(tmp_path / "programs.py", PROGRAMS)
     for name in ("second", "text-lines", "programs:text-lines"):
         definition = define_topology(file, name)
@@ -44,11 +44,11 @@ def test_a_builder_is_found_by_its_own_name_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["from . import parts", "from outer.inner import parts", "import parts"])
-def test_a_file_inside_a_package_names_the_package(tmp_path: Path, line: str) -> None:
+def test_file_inside_a_package_is_rejected_with_the_package_name(tmp_path: Path, line: str) -> None:
     for part in ("outer/__init__.py", "outer/inner/__init__.py", "outer/inner/parts.py"):
         write(tmp_path / part, "")
     file = write(tmp_path / "outer/inner/words.py", f"{line}\n{PROGRAMS}")
     with pytest.raises(TopologyError, match=rf"package outer; .* FILE {tmp_path}/outer, then outer\.inner\.words:NAME"):
         define_topology(file, "first")
-    if line != "import parts":  # which is no import of the package's
+    if line != "import parts":  # not an import from the package
         assert define_topology(tmp_path / "outer", "outer.inner.words:first").name == "text-words"

@@ -1,4 +1,4 @@
-"""A package as one file: the same bytes for the same content, and nothing unsafe comes out of a foreign one."""
+"""Package archives: reproducible bytes, and safe unpacking of foreign archives."""
 
 from __future__ import annotations
 
@@ -36,9 +36,7 @@ def read(root: Path) -> dict[str, bytes]:
 
 
 @given(TREES)
-def test_what_is_sent_arrives_and_has_one_digest(
-    tmp_path_factory: pytest.TempPathFactory, tree: dict[str, bytes]
-) -> None:
+def test_archive_round_trips_with_one_digest(tmp_path_factory: pytest.TempPathFactory, tree: dict[str, bytes]) -> None:
     folder = tmp_path_factory.mktemp("ship")
     write(folder / "one", tree)
     write(folder / "two", dict(reversed(tree.items())))
@@ -86,7 +84,7 @@ def bomb(path: Path) -> Path:
 
 
 def raw(path: Path, *blocks: tuple[bytes, int, bytes], content: bytes = b"x = 1") -> Path:
-    """An archive of these headers (type, stated size, content), and one plain file."""
+    """Write an archive of these headers (type, stated size, content) and one plain file."""
     with gzip.open(path, "wb", compresslevel=9) as stream:
         for kind, size, data in (*blocks, (tarfile.REGTYPE, len(content), content)):
             header = entry("m.py", kind)
@@ -97,7 +95,7 @@ def raw(path: Path, *blocks: tuple[bytes, int, bytes], content: bytes = b"x = 1"
 
 
 def pax(*texts: str) -> tuple[bytes, int, bytes]:
-    """A pax header with these short records."""
+    """Return a pax header with these short records."""
     records = "".join(f"{len(text) + 4} {text}\n" for text in texts).encode()
     return tarfile.XHDTYPE, len(records), records
 
@@ -128,7 +126,7 @@ HOSTILE: dict[str, Callable[[Path], Path]] = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_hostile_archives_are_refused_and_write_nothing(tmp_path: Path, what: str) -> None:
+def test_hostile_archive_is_rejected_and_writes_nothing(tmp_path: Path, what: str) -> None:
     archive = HOSTILE[what](tmp_path / "sent.tar.gz")
     limits = ArchiveLimits(files=100, total_bytes=1 << 20, file_bytes=1 << 20)
     with pytest.raises(PackageError):
@@ -139,14 +137,14 @@ def test_hostile_archives_are_refused_and_write_nothing(tmp_path: Path, what: st
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in", "sent.tar.gz"]
 
 
-def test_the_longest_name_is_taken(tmp_path: Path) -> None:
+def test_longest_valid_name_is_accepted(tmp_path: Path) -> None:
     archive = tar(tmp_path / "sent.tar.gz", entry("b" * 255 + "/" + "é" * 127))
     check_package(archive)
     unpack_package(archive, tmp_path / "back")
     assert [p.name for p in (tmp_path / "back").iterdir()] == ["b" * 255]
 
 
-def test_a_check_apart_says_the_same(tmp_path: Path) -> None:
+def test_separate_check_process_gives_the_same_result(tmp_path: Path) -> None:
     check_package_apart(tar(tmp_path / "good.tar.gz", entry("m.py")), LIMITS)
     with pytest.raises(PackageError, match="link or a device"):
         check_package_apart(HOSTILE["device"](tmp_path / "bad.tar.gz"), LIMITS)
@@ -163,10 +161,10 @@ def test_a_check_apart_says_the_same(tmp_path: Path) -> None:
         ("CPU", "all(x for x in iter(lambda: True, False))", "more than 1 s"),
     ],
 )
-def test_a_check_has_bounds_of_its_own(
+def test_separate_check_process_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, code: str, words: str
 ) -> None:
-    """The reader of archives goes wild: the process that looks ends, and it is the package's fault."""
+    """If the archive reader runs away, the checking process ends and the package is blamed."""
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\nif 'heron_control.packaging.check' in sys.orig_argv:\n"
         "    import heron_control.packaging.archive as a\n    a.bounded_header = lambda _: " + code + "\n"

@@ -1,4 +1,4 @@
-"""Which packages fit which interpreter."""
+"""Compatibility of packages with interpreters and platforms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from heron_control.packaging.requirements import (
 THERE = TargetPlatform("3.11", "cpython", "linux", "x86_64", "glibc 2.36")
 
 
-def test_what_runs_as_here() -> None:
+def test_compatibility_depends_on_interpreter_and_platform() -> None:
     assert is_compatible(this_interpreter())
     assert is_compatible(THERE, here=replace(THERE, libc="glibc 2.28"))
     assert not is_compatible(THERE, here=replace(THERE, libc="glibc 2.39"))  # wheels for 2.39 would not load there
@@ -30,7 +30,7 @@ def test_what_runs_as_here() -> None:
         assert not is_compatible(THERE, here=other)
 
 
-def test_pip_is_told_of_every_platform_the_target_takes() -> None:
+def test_pip_receives_every_platform_of_the_target() -> None:
     arguments = pip_arguments(THERE)
     assert arguments[:5] == ["--only-binary=:all:", "--python-version", "3.11", "--implementation", "cp"]
     platforms = [value for flag, value in pairwise(arguments) if flag == "--platform"]
@@ -51,11 +51,11 @@ def test_pip_is_told_of_every_platform_the_target_takes() -> None:
         ("a/fast.cp311-win_amd64.pyd", False),
         ("a/libssl.so", True),
         ("a/fast.cpython-311-darwin.so", False),
-        ("a/fast.cpython-311.so", True),  # nothing in the name says for which machine
+        ("a/fast.cpython-311.so", True),  # the name does not state a machine
         ("a/words.py", True),
     ],
 )
-def test_compiled_modules_that_cannot_be_imported_are_named(tmp_path: Path, file: str, fits: bool) -> None:
+def test_incompatible_compiled_modules_are_named(tmp_path: Path, file: str, fits: bool) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / file).write_bytes(b"")
     assert find_incompatible_modules(tmp_path, THERE) == ([] if fits else [file])

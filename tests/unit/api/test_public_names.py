@@ -1,4 +1,4 @@
-"""Every public name can be looked at: by ``help()``, by ``inspect``, and it says what it is."""
+"""Introspection of all public names by ``help()`` and ``inspect``, and their docstrings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def public(module: str, name: str) -> Any:
 
 
 def own_functions(cls: type) -> Iterator[tuple[str, Any]]:
-    """The public methods and properties that a class or one of its bases of ours defines."""
+    """Yield public methods and properties defined by the class or its bases in this project."""
     for base in cls.__mro__:
         if base.__module__.startswith("heron"):
             for name, value in vars(base).items():
@@ -29,7 +29,7 @@ def own_functions(cls: type) -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_a_module_can_be_looked_at(module: str) -> None:
+def test_module_supports_introspection(module: str) -> None:
     found = importlib.import_module(module)
     assert module in pydoc.render_doc(found)
     assert set(found.__all__) <= set(dir(found))
@@ -37,7 +37,7 @@ def test_a_module_can_be_looked_at(module: str) -> None:
 
 
 @pytest.mark.parametrize(("module", "name"), NAMES)
-def test_a_public_name_can_be_looked_at(module: str, name: str) -> None:
+def test_public_name_supports_introspection(module: str, name: str) -> None:
     found = public(module, name)
     assert pydoc.render_doc(found)
     inspect.getmembers(found)
@@ -45,7 +45,7 @@ def test_a_public_name_can_be_looked_at(module: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(("module", "name"), NAMES)
-def test_a_public_class_or_function_says_what_it_is(module: str, name: str) -> None:
+def test_public_class_or_function_has_a_docstring(module: str, name: str) -> None:
     found = public(module, name)
     if inspect.isclass(found):
         assert (found.__doc__ or "").strip()
@@ -55,7 +55,7 @@ def test_a_public_class_or_function_says_what_it_is(module: str, name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["Spout", "Bolt", "BasicBolt", "BatchBolt"])
-def test_a_component_without_a_runtime_can_be_looked_at(name: str) -> None:
+def test_component_without_a_runtime_supports_introspection(name: str) -> None:
     component = public("heronry", name)()
     assert "emit" in dict(inspect.getmembers(component))
     assert pydoc.render_doc(component)

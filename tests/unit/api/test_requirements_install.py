@@ -1,4 +1,4 @@
-"""requirements.txt: installed once, by the real pip, from distributions made here; failures name the requirement."""
+"""Installation of requirements.txt with the real pip from local distributions; errors name the requirement."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Flow(Topology):
 
 
 def make_wheel(folder: Path, name: str, code: str) -> Path:
-    """A wheel with one module, as small as pip takes it."""
+    """Write a minimal wheel with one module."""
     info = f"{name}-1.0.dist-info"
     files = {
         f"{name}.py": code,
@@ -58,7 +58,7 @@ def project(tmp_path: Path, requirements: str, **files: str) -> StagedPackage:
     return stage_package(source, tmp_path / f"out{number}")
 
 
-def test_installed_once_and_linked_into_each_package(tmp_path: Path) -> None:
+def test_requirements_are_installed_once_and_linked_into_each_package(tmp_path: Path) -> None:
     make_wheel(tmp_path, "tiny_helper", "NUMBER = 7\n")
     arguments = (*OFFLINE, "--find-links", str(tmp_path))
     places = []
@@ -72,13 +72,13 @@ def test_installed_once_and_linked_into_each_package(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "cache").iterdir()] == [places[0].name if places[0] else ""]
 
 
-def test_nothing_asked_for(tmp_path: Path) -> None:
+def test_empty_requirements_install_nothing(tmp_path: Path) -> None:
     for text in ("", "# nothing\n", "heronry\n"):
         assert install_requirements(project(tmp_path, text), tmp_path / "cache") is None
     assert install_requirements(StagedPackage(tmp_path, tmp_path, None), tmp_path / "cache") is None
 
 
-def test_a_requirement_nobody_has_is_named(tmp_path: Path) -> None:
+def test_missing_requirement_is_named(tmp_path: Path) -> None:
     package = project(tmp_path, "a-distribution-of-nobody==3.1\n")
     with pytest.raises(PackageError) as caught:
         install_requirements(package, tmp_path / "cache", pip_arguments=OFFLINE)
@@ -86,13 +86,13 @@ def test_a_requirement_nobody_has_is_named(tmp_path: Path) -> None:
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_a_malformed_line_is_named(tmp_path: Path) -> None:
+def test_malformed_requirement_is_named(tmp_path: Path) -> None:
     package = project(tmp_path, "this is no requirement\n")
     with pytest.raises(PackageError, match="this is no requirement"):
         install_requirements(package, tmp_path / "cache", pip_arguments=OFFLINE)
 
 
-def test_a_folder_of_requirement_files_gives_way_but_modules_do_not(tmp_path: Path) -> None:
+def test_requirements_folder_is_replaced_unless_it_has_modules(tmp_path: Path) -> None:
     make_wheel(tmp_path, "tiny_helper", "NUMBER = 2\n")
     arguments = (*OFFLINE, "--find-links", str(tmp_path))
     package = project(tmp_path, "-r requirements/base.txt\n", requirements__base_dot_txt="tiny_helper\n")
@@ -105,7 +105,7 @@ def test_a_folder_of_requirement_files_gives_way_but_modules_do_not(tmp_path: Pa
         install_requirements(modules, tmp_path / "cache", pip_arguments=arguments)
 
 
-def test_a_python_without_pip(tmp_path: Path) -> None:
+def test_python_without_pip_is_reported(tmp_path: Path) -> None:
     fake = tmp_path / "python"
     fake.write_text('#!/bin/sh\necho "$0: No module named pip"\nexit 1\n')
     fake.chmod(0o755)
@@ -113,10 +113,10 @@ def test_a_python_without_pip(tmp_path: Path) -> None:
         install_requirements(project(tmp_path, "six\n"), tmp_path / "cache", python=str(fake))
 
 
-def test_another_version_of_the_interpreter_installs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_interpreter_version_installs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_wheel(tmp_path, "tiny_helper", "NUMBER = 7\n")
     arguments = (*OFFLINE, "--find-links", str(tmp_path))
     first = install_requirements(project(tmp_path, "tiny_helper\n"), tmp_path / "cache", pip_arguments=arguments)
-    monkeypatch.setattr(sys, "abiflags", "t")  # as after an upgrade below the same path
+    monkeypatch.setattr(sys, "abiflags", "t")  # as after an upgrade at the same path
     second = install_requirements(project(tmp_path, "tiny_helper\n"), tmp_path / "cache", pip_arguments=arguments)
     assert first != second

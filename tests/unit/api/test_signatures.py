@@ -1,4 +1,4 @@
-"""Methods that could not be called as the runtime calls them are told where the topology is made; others pass."""
+"""Signatures of component methods, checked when a topology is defined."""
 
 from __future__ import annotations
 
@@ -71,22 +71,22 @@ RIGHT: list[tuple[type, str, Any]] = [
 
 
 @pytest.mark.parametrize(("base", "method", "given", "words"), WRONG)
-def test_what_could_not_be_called_is_told(base: type, method: str, given: Any, words: str) -> None:
+def test_uncallable_signature_is_reported(base: type, method: str, given: Any, words: str) -> None:
     (problem,) = signature_problems(type("Made", (base,), {method: given}))
     assert words in problem
 
 
 @pytest.mark.parametrize(("base", "method", "given"), RIGHT)
-def test_what_can_be_called_is_let_through(base: type, method: str, given: Any) -> None:
+def test_callable_signature_is_accepted(base: type, method: str, given: Any) -> None:
     assert list(signature_problems(type("Made", (base,), {method: given}))) == []
 
 
-def test_the_base_classes_themselves_are_in_order() -> None:
+def test_base_classes_have_valid_signatures() -> None:
     for cls in (Spout, Bolt, BasicBolt, BatchBolt):
         assert list(signature_problems(cls)) == []
 
 
-def test_a_topology_names_the_component() -> None:
+def test_signature_problem_names_the_component() -> None:
     class Wrong(Sink):
         def process(self) -> None:  # type: ignore[override]  # the fault in question
             pass

@@ -1,4 +1,4 @@
-"""Packages of users: what is copied, what is unpacked, and what is refused because it might do harm."""
+"""Staging of user packages: copied and unpacked files, and rejection of harmful ones."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Make = Callable[[Path, dict[str, str]], Path]
 
 
 def refused(source: Path, tmp_path: Path, limits: ArchiveLimits | None = None) -> str:
-    """The refusal; nothing may be left, inside or outside."""
+    """Return the error text, after checking that no file remains inside or outside."""
     before = sorted(p for p in tmp_path.rglob("*"))
     with pytest.raises(PackageError) as caught:
         stage_package(source, tmp_path / "out", limits)
@@ -64,7 +64,7 @@ def refused(source: Path, tmp_path: Path, limits: ArchiveLimits | None = None) -
     return str(caught.value)
 
 
-def test_a_single_file(tmp_path: Path) -> None:
+def test_single_file_is_staged(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(TOPOLOGY)
     (tmp_path / "out").mkdir()
     package = stage_package(tmp_path / "flow.py", tmp_path / "out")
@@ -75,7 +75,7 @@ def test_a_single_file(tmp_path: Path) -> None:
     assert define_topology(package.entry).components[0].python_class == "flow:Words"
 
 
-def test_a_plain_folder_without_what_is_never_shipped(tmp_path: Path) -> None:
+def test_plain_folder_is_staged_without_excluded_files(tmp_path: Path) -> None:
     source = tmp_path / "project"
     for name in (
         "flow.py",
@@ -97,7 +97,7 @@ def test_a_plain_folder_without_what_is_never_shipped(tmp_path: Path) -> None:
     assert not os.access(package.root / "flow.py", os.X_OK)
 
 
-def test_a_package_folder_keeps_its_name(tmp_path: Path) -> None:
+def test_package_folder_keeps_its_name(tmp_path: Path) -> None:
     source = tmp_path / "wordcount"
     source.mkdir()
     (source / "__init__.py").write_text(TOPOLOGY)
@@ -111,7 +111,7 @@ def test_a_package_folder_keeps_its_name(tmp_path: Path) -> None:
 
 
 @both
-def test_archives(tmp_path: Path, make: Make, name: str) -> None:
+def test_archive_is_staged(tmp_path: Path, make: Make, name: str) -> None:
     entries = {"flow.py": TOPOLOGY, "lib/a.py": "a", "./lib/b.py": "b"}
     package = stage_package(make(tmp_path / name, entries), tmp_path / "out")
     assert tree(package.root) == {"flow.py": TOPOLOGY, "lib/a.py": "a", "lib/b.py": "b"}
@@ -119,9 +119,7 @@ def test_archives(tmp_path: Path, make: Make, name: str) -> None:
 
 
 @both
-def test_one_folder_around_everything_is_taken_off_unless_it_is_a_package(
-    tmp_path: Path, make: Make, name: str
-) -> None:
+def test_single_top_folder_is_removed_unless_it_is_a_package(tmp_path: Path, make: Make, name: str) -> None:
     wrapped = stage_package(make(tmp_path / name, {"proj-1.0/flow.py": "x"}), tmp_path / "out1")
     assert tree(wrapped.root) == {"flow.py": "x"}
     package = stage_package(make(tmp_path / name, {"proj/__init__.py": "", "proj/flow.py": "x"}), tmp_path / "out2")
@@ -142,7 +140,9 @@ def test_one_folder_around_everything_is_taken_off_unless_it_is_a_package(
         ("a" * 2000, "too long a name"),
     ],
 )
-def test_names_that_lead_elsewhere(tmp_path: Path, make: Make, name: str, entry: str, words: str) -> None:
+def test_path_that_leaves_the_package_is_rejected(
+    tmp_path: Path, make: Make, name: str, entry: str, words: str
+) -> None:
     assert words in refused(make(tmp_path / name, {"ok.py": "", entry: "x"}), tmp_path)
 
 
@@ -158,14 +158,14 @@ def test_names_that_lead_elsewhere(tmp_path: Path, make: Make, name: str, entry:
         ({"a/b": "", "a/./b": ""}, "twice"),
     ],
 )
-def test_names_that_hide_one_another(
+def test_conflicting_names_are_rejected(
     tmp_path: Path, make: Make, name: str, entries: dict[str, str], words: str
 ) -> None:
     assert words in refused(make(tmp_path / name, entries), tmp_path)
 
 
 @both
-def test_bombs(tmp_path: Path, make: Make, name: str) -> None:
+def test_archive_bombs_are_rejected(tmp_path: Path, make: Make, name: str) -> None:
     large = make(tmp_path / name, {"a": "0" * 3_000_000, "b": "0" * 3_000_000})
     assert large.stat().st_size < 100_000
     assert "has more than 2000000 bytes" in refused(large, tmp_path, ArchiveLimits(file_bytes=2_000_000))
@@ -176,7 +176,7 @@ def test_bombs(tmp_path: Path, make: Make, name: str) -> None:
     assert "more than 28 files and folders" in refused(nested, tmp_path, ArchiveLimits(files=14))
 
 
-def test_a_zip_that_lies_about_its_size(tmp_path: Path) -> None:
+def test_zip_with_a_false_size_is_rejected(tmp_path: Path) -> None:
     path = make_zip(tmp_path / "p.zip", {"a": "0" * 3_000_000})
     raw = bytearray(path.read_bytes())
     real = (3_000_000).to_bytes(4, "little")
@@ -187,7 +187,7 @@ def test_a_zip_that_lies_about_its_size(tmp_path: Path) -> None:
     assert "p.zip" in refused(path, tmp_path, ArchiveLimits(file_bytes=2_000_000))
 
 
-def test_a_tar_header_without_end(tmp_path: Path) -> None:
+def test_endless_tar_header_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "p.tar.gz"
     header = tarfile.TarInfo("x")
     header.type = tarfile.XHDTYPE
@@ -199,7 +199,7 @@ def test_a_tar_header_without_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
-def test_links_and_devices_in_a_tar(tmp_path: Path, kind: bytes) -> None:
+def test_links_and_devices_in_a_tar_are_rejected(tmp_path: Path, kind: bytes) -> None:
     with tarfile.open(tmp_path / "p.tar.gz", "w:gz") as archive:
         entry = tarfile.TarInfo("evil")
         entry.type = kind
@@ -208,7 +208,7 @@ def test_links_and_devices_in_a_tar(tmp_path: Path, kind: bytes) -> None:
     assert "is a link or a device" in refused(tmp_path / "p.tar.gz", tmp_path)
 
 
-def test_a_link_and_then_a_file_through_it(tmp_path: Path) -> None:
+def test_file_through_a_link_is_rejected(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "p.tar.gz", "w:gz") as archive:
         link = tarfile.TarInfo("out")
         link.type = tarfile.SYMTYPE
@@ -218,7 +218,7 @@ def test_a_link_and_then_a_file_through_it(tmp_path: Path) -> None:
     refused(tmp_path / "p.tar.gz", tmp_path)
 
 
-def test_links_and_encrypted_entries_in_a_zip(tmp_path: Path) -> None:
+def test_links_and_encrypted_entries_in_a_zip_are_rejected(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "p.zip", "w") as archive:
         entry = zipfile.ZipInfo("evil")
         entry.external_attr = (stat.S_IFLNK | 0o777) << 16
@@ -233,7 +233,7 @@ def test_links_and_encrypted_entries_in_a_zip(tmp_path: Path) -> None:
 
 
 @both
-def test_damaged_archives(tmp_path: Path, make: Make, name: str) -> None:
+def test_damaged_archive_is_rejected(tmp_path: Path, make: Make, name: str) -> None:
     path = make(tmp_path / name, {"a.py": "x" * 10_000})
     path.write_bytes(path.read_bytes()[:40])
     assert "damaged" in refused(path, tmp_path)
@@ -242,9 +242,7 @@ def test_damaged_archives(tmp_path: Path, make: Make, name: str) -> None:
 
 
 @given(data=st.data())
-def test_a_flipped_byte_never_gets_anything_outside(
-    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_flipped_byte_never_writes_outside(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     place = tmp_path_factory.mktemp("flip")
     make, name = data.draw(st.sampled_from(MAKERS))
     path = make(place / name, {"flow.py": "x" * 50, "lib/a.py": "y"})
@@ -259,7 +257,7 @@ def test_a_flipped_byte_never_gets_anything_outside(
         assert sorted(p.name for p in place.iterdir()) == sorted([name, "out"])
 
 
-def test_links_in_a_folder(tmp_path: Path) -> None:
+def test_links_in_a_folder_are_rejected(tmp_path: Path) -> None:
     source = tmp_path / "project"
     source.mkdir()
     (source / "passwd").symlink_to("/etc/passwd")
@@ -269,7 +267,7 @@ def test_links_in_a_folder(tmp_path: Path) -> None:
     assert "neither a file nor a folder" in refused(source, tmp_path)
 
 
-def test_nothing_to_ship(tmp_path: Path) -> None:
+def test_empty_or_unsupported_source_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert "holds no files" in refused(tmp_path / "empty", tmp_path)
     (tmp_path / "notes.txt").write_text("")
@@ -278,7 +276,7 @@ def test_nothing_to_ship(tmp_path: Path) -> None:
         stage_package(tmp_path / "nothing.zip", tmp_path / "out")
 
 
-def test_a_full_destination_is_left_alone(tmp_path: Path) -> None:
+def test_non_empty_destination_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text("")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "precious").write_text("")

@@ -1,4 +1,4 @@
-"""Topologies as class bodies and by builder: what they become, and what people read when they are wrong."""
+"""Topologies as class bodies and by builder: resulting definitions and error messages."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class WordCount(Topology):
 
 
 def problems(config: dict[str, Any] | None = None, **components: ComponentDeclaration) -> list[str]:
-    """The faults of a topology with these components."""
+    """Return the problems of a topology with these components."""
     with pytest.raises(TopologyError) as caught:
         check_draft(TopologyDraft("T", list(components.items()), config or {}))
     return list(caught.value.problems)
 
 
-def test_a_class_body_becomes_a_definition() -> None:
+def test_class_body_becomes_a_definition() -> None:
     definition = WordCount.definition()
     assert definition.name == "WordCount"
     assert definition.id.startswith("WordCount-")
@@ -61,7 +61,7 @@ def test_a_class_body_becomes_a_definition() -> None:
     assert TOPOLOGY.decode(TOPOLOGY.encode(definition)) == definition
 
 
-def test_a_name_given_at_submit_wins() -> None:
+def test_submitted_name_takes_precedence() -> None:
     class Named(WordCount):
         name = "from-the-class"
 
@@ -72,7 +72,7 @@ def test_a_name_given_at_submit_wins() -> None:
         Named.definition("a/b")
 
 
-def test_a_subclass_adds_replaces_and_takes_away_components() -> None:
+def test_subclass_adds_replaces_and_removes_components() -> None:
     class More(WordCount):
         words = Words.spec(par=5)
         audit = None
@@ -83,7 +83,7 @@ def test_a_subclass_adds_replaces_and_takes_away_components() -> None:
     assert definition.component("count").inputs[0].component == "words"
 
 
-def test_a_builder_makes_the_same_as_a_class_body() -> None:
+def test_builder_equals_a_class_body() -> None:
     builder = TopologyBuilder("WordCount")
     words = builder.add_spout("words", Words, 2)
     count = builder.add_bolt("count", Count, 3, {words: Grouping.fields("word")}, config={"user.n": 1})
@@ -99,7 +99,7 @@ def test_a_builder_makes_the_same_as_a_class_body() -> None:
     assert count.name == "count"
 
 
-def test_a_builder_needs_a_name_somewhere() -> None:
+def test_builder_requires_a_name() -> None:
     builder = TopologyBuilder()
     builder.add_spout("words", Words)
     assert builder.definition("given").name == "given"
@@ -111,7 +111,7 @@ def test_a_builder_needs_a_name_somewhere() -> None:
         builder.add_spec(Words)  # type: ignore[arg-type]  # the fault under test
 
 
-def test_a_list_of_inputs_is_shuffled() -> None:
+def test_listed_inputs_are_shuffled() -> None:
     words = Words.spec()
     definition = check_draft(
         TopologyDraft("T", [("words", words), ("count", Count.spec(inputs=[words, words["errors"]]))])
@@ -138,7 +138,7 @@ def test_parallelism_has_defaults() -> None:
     assert [c.parallelism for c in definition.components] == [2, 4]
 
 
-def test_a_component_s_own_tick_wins_in_whichever_unit() -> None:
+def test_tick_setting_of_a_component_takes_precedence_in_any_unit() -> None:
     draft = TopologyDraft("T", [("w", Words.spec()), ("t", Ticking.spec(inputs=["w"], config={"user.depth": 4}))])
     draft.config = {"topology.tick.tuple.freq.secs": 9}
     definition = check_draft(draft)
@@ -147,7 +147,7 @@ def test_a_component_s_own_tick_wins_in_whichever_unit() -> None:
     assert (merged["topology.tick.tuple.freq.ms"], merged["topology.tick.tuple.freq.secs"]) == (500, None)
 
 
-def test_custom_groupings_carry_class_and_arguments() -> None:
+def test_custom_grouping_carries_class_and_arguments() -> None:
     words = Words.spec()
     for custom in (
         Grouping.custom(EvenOdd, modulus=3),
@@ -160,7 +160,7 @@ def test_custom_groupings_carry_class_and_arguments() -> None:
         assert msgspec.msgpack.decode(edge.grouping.arguments) == {"modulus": 3}
 
 
-def test_a_grouping_that_is_plugged_in_goes_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plugin_grouping_is_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offers = {
         "heronry.groupings": {"even-odd": "tests.unit.api.dsl_parts:EvenOdd", "half": "tests.unit.api.dsl_parts:Words"}
     }
@@ -179,7 +179,7 @@ def test_a_grouping_that_is_plugged_in_goes_by_its_name(tmp_path: Path, monkeypa
         assert text in " ".join(problems({}, w=words, c=Count.spec(inputs={words: wrong})))
 
 
-def test_every_fault_is_told_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     words = Words.spec(par=0)
     found = problems(
         {"topology.max.spot.pending": 1, "topology.component.rammap": {"word": "1GB"}},
@@ -204,7 +204,7 @@ def test_every_fault_is_told_at_once() -> None:
     ]
 
 
-def test_one_fault_reads_as_one_sentence() -> None:
+def test_single_problem_is_one_sentence() -> None:
     with pytest.raises(TopologyError) as caught:
 
         class Broken(Topology):
@@ -262,11 +262,11 @@ W = Words.spec()
         ({"w": Words.spec(config=[1])}, "config is a list"),
     ],
 )  # fmt: skip
-def test_faults_name_the_component_and_the_cure(components: dict[str, ComponentDeclaration], words: str) -> None:
+def test_problem_names_component_and_remedy(components: dict[str, ComponentDeclaration], words: str) -> None:
     assert any(words in problem for problem in problems(**components)), problems(**components)
 
 
-def test_two_names_for_one_component_and_reserved_names() -> None:
+def test_duplicate_and_reserved_component_names_are_rejected() -> None:
     with pytest.raises(TopologyError, match="'words' and 'again' are the same component"):
 
         class Twins(Topology):
@@ -285,11 +285,11 @@ def test_two_names_for_one_component_and_reserved_names() -> None:
         builder.build()
 
 
-def test_classes_no_other_process_could_import_are_refused() -> None:
+def test_unimportable_component_classes_are_rejected() -> None:
     class Local(Words):
         pass
 
-    class Here(Topology):  # the class itself may stand anywhere: only components travel
+    class Here(Topology):  # the topology class may be anywhere, because only components are imported elsewhere
         words = Local.spec()
 
     with pytest.raises(TopologyError, match="defined inside a function; move it to the top level"):
@@ -312,7 +312,7 @@ def test_classes_no_other_process_could_import_are_refused() -> None:
         Script.definition()
 
 
-def test_a_base_without_components_is_no_topology_yet() -> None:
+def test_base_without_components_is_not_a_topology() -> None:
     class Base(Topology):
         config = {"topology.debug": True}
 
@@ -320,7 +320,7 @@ def test_a_base_without_components_is_no_topology_yet() -> None:
         Base.definition()
 
 
-def test_everything_users_import_is_there_and_importing_is_cheap() -> None:
+def test_public_names_exist_and_import_is_lazy() -> None:
     for name in heronry.__all__:
         assert getattr(heronry, name) is not None
     assert set(heronry.__all__) <= set(dir(heronry))
@@ -333,7 +333,7 @@ def test_everything_users_import_is_there_and_importing_is_cheap() -> None:
     assert loaded.stdout.split() == ["False", "False"]
 
 
-def test_words_of_the_user_s_are_kept_as_they_are() -> None:
+def test_declarations_keep_the_users_spelling() -> None:
     assert repr(Words.spec()) == "Words.spec()"
     assert repr(Words.spec(name="w")["errors"]) == "Words.spec(name='w')['errors']"
     assert repr(Grouping.fields("a", "b")) == "Grouping.fields('a', 'b')"

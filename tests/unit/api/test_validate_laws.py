@@ -1,4 +1,4 @@
-"""Laws of validation: every DAG passes; one edge back, one wrong name, and it does not."""
+"""Validation of random topologies: every DAG is valid; one back edge or wrong name makes it invalid."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def grouping(stream: str, kind: GroupingKind) -> GroupingSpec:
 
 @st.composite
 def dags(draw: st.DrawFn) -> TopologyDefinition:
-    """Spouts first, then bolts that read some of what stands before them; listed in any order."""
+    """Draw spouts and bolts that read earlier components, listed in any order."""
     size = draw(st.integers(1, 8))
     spouts = draw(st.integers(1, size))
     kinds = st.sampled_from([k for k in GroupingKind if k not in (GroupingKind.DIRECT, GroupingKind.CUSTOM)])
@@ -62,7 +62,7 @@ def test_every_dag_is_valid(definition: TopologyDefinition) -> None:
 
 
 @given(dags(), st.data())
-def test_an_edge_back_is_refused_and_the_cycle_is_shown(definition: TopologyDefinition, data: st.DataObject) -> None:
+def test_back_edge_is_rejected_with_its_cycle(definition: TopologyDefinition, data: st.DataObject) -> None:
     start = data.draw(st.sampled_from([c.name for c in definition.components]))
     end = data.draw(st.sampled_from(sorted({start, *definition.reachable_from(start)})))
     broken = with_input(definition, start, InputSpec(end, "default", GroupingSpec(GroupingKind.SHUFFLE)))
@@ -75,7 +75,7 @@ def test_an_edge_back_is_refused_and_the_cycle_is_shown(definition: TopologyDefi
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=14))
-def test_cycles_are_found_exactly_where_there_are_some(pairs: list[tuple[int, int]]) -> None:
+def test_cycles_are_found_exactly_where_they_exist(pairs: list[tuple[int, int]]) -> None:
     components = tuple(
         ComponentSpec(
             f"c{n}", ComponentKind.BOLT, "m:C", 1, STREAMS,
@@ -95,7 +95,7 @@ def test_cycles_are_found_exactly_where_there_are_some(pairs: list[tuple[int, in
 
 
 @given(dags(), st.data())
-def test_a_wrong_reference_is_refused(definition: TopologyDefinition, data: st.DataObject) -> None:
+def test_invalid_reference_is_rejected(definition: TopologyDefinition, data: st.DataObject) -> None:
     reader = data.draw(st.sampled_from([c.name for c in definition.components]))
     shuffle, by_field = GroupingSpec(GroupingKind.SHUFFLE), GroupingSpec(GroupingKind.FIELDS, ("z",))
     edge = data.draw(
@@ -113,13 +113,13 @@ def test_a_wrong_reference_is_refused(definition: TopologyDefinition, data: st.D
 
 
 @given(dags(), st.data())
-def test_two_of_one_name_are_refused(definition: TopologyDefinition, data: st.DataObject) -> None:
+def test_duplicate_component_name_is_rejected(definition: TopologyDefinition, data: st.DataObject) -> None:
     twin = data.draw(st.sampled_from(definition.components))
     doubled = replace(definition, components=(*definition.components, twin))
     assert any(f"2 components are named {twin.name!r}" in problem for problem in validate_definition(doubled))
 
 
-def test_what_stands_in_the_way_of_state_that_is_kept() -> None:
+def test_stateful_topology_requires_keys_of_equal_length() -> None:
     exactly = {"topology.reliability.mode": "EFFECTIVELY_ONCE"}
     one, two = (GroupingSpec(GroupingKind.FIELDS, fields) for fields in (("a",), ("a", "b")))
 
@@ -135,7 +135,7 @@ def test_what_stands_in_the_way_of_state_that_is_kept() -> None:
     assert validate_definition(replace(topology(one, two), config={})) == []
 
 
-def test_a_chain_longer_than_python_s_stack() -> None:
+def test_chain_longer_than_the_stack_is_handled() -> None:
     shuffle = GroupingSpec(GroupingKind.SHUFFLE)
     components = [ComponentSpec("c0", ComponentKind.SPOUT, "m:C", 1, STREAMS)]
     components += [

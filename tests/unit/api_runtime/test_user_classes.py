@@ -1,4 +1,4 @@
-"""What a user sees without a runtime: errors that say what to do, the recorder, tuples, metrics, context."""
+"""User-facing classes without a runtime: error messages, recorder, tuples, metrics and context."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_emit_without_a_runtime_names_the_recorder() -> None:
         Split().process(Tuple.of(["a b"], ["line"]))
 
 
-def test_the_recorder_stands_in_for_the_runtime() -> None:
+def test_recorder_replaces_the_runtime() -> None:
     bolt = Split()
     recorder = Recorder.attach(bolt)
     tup = Tuple.of(["to be"], ["line"])
@@ -58,7 +58,7 @@ def test_the_recorder_stands_in_for_the_runtime() -> None:
     assert recorder.failed == [(tup, "no")]
 
 
-def test_a_spout_may_be_recorded_and_emit_takes_both_names() -> None:
+def test_spout_is_recorded_and_emit_accepts_both_argument_names() -> None:
     class Source(Spout):
         def next_tuple(self) -> None:
             self.emit(tup=["a"], tup_id=1)
@@ -76,7 +76,7 @@ def test_a_spout_may_be_recorded_and_emit_takes_both_names() -> None:
     ]
 
 
-def test_a_class_that_overrides_emit_is_asked_first() -> None:
+def test_overridden_emit_is_called_first() -> None:
     class Loud(BasicBolt):
         def emit(self, values: Any = None, *args: Any, **kwargs: Any) -> Any:
             return super().emit([str(v).upper() for v in values], *args, **kwargs)
@@ -90,7 +90,7 @@ def test_a_class_that_overrides_emit_is_asked_first() -> None:
     assert recorder.values() == [("X",)]
 
 
-def test_a_user_class_may_have_methods_of_any_name() -> None:
+def test_user_class_may_use_any_method_name() -> None:
     class Own(BasicBolt):
         def keep(self) -> str:
             return "kept"
@@ -112,7 +112,7 @@ def test_a_user_class_may_have_methods_of_any_name() -> None:
     assert not is_state_replaced(bolt, bolt.state)
 
 
-def test_a_recorded_spout_owns_all_its_splits() -> None:
+def test_recorded_spout_owns_all_its_splits() -> None:
     class Source(Spout):
         def splits(self) -> list[str | tuple[str, int]]:
             return ["a", ("b", 3)]
@@ -134,13 +134,13 @@ def test_missing_methods_are_named() -> None:
         BatchBolt().process_batch(TupleBatch.of([]))
 
 
-def test_a_spec_is_made_by_the_class() -> None:
+def test_class_creates_its_spec() -> None:
     spec = Split.spec(name="split", par=2)
     assert spec.component_class is Split
     assert (spec.name, spec.par) == ("split", 2)
 
 
-def test_the_log_goes_under_the_component_name(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_uses_the_component_name(caplog: pytest.LogCaptureFixture) -> None:
     bolt = Split()
     Recorder.attach(bolt)
     with caplog.at_level(logging.INFO):
@@ -149,7 +149,7 @@ def test_the_log_goes_under_the_component_name(caplog: pytest.LogCaptureFixture)
     assert [record.name for record in caplog.records] == ["Split", "Split"]
 
 
-def test_tuples_are_values_with_names() -> None:
+def test_tuple_has_values_fields_and_source() -> None:
     tup = Tuple.of(["a", 2], ["word", "n"], component="c", stream="s", task=7)
     assert (tup["word"], tup[1], tup.get("n"), tup.get("x", 5)) == ("a", 2, 2, 5)
     assert (tup.component, tup.stream, tup.task, tup.fields, len(tup), list(tup)) == (
@@ -165,7 +165,7 @@ def test_tuples_are_values_with_names() -> None:
     assert "c/s" in repr(tup)
 
 
-def test_a_batch_is_a_lazy_sequence() -> None:
+def test_batch_is_a_lazy_sequence() -> None:
     batch = TupleBatch.of([["a", 1], ["b", 2], ["a", 3]], ["word", "n"])
     assert len(batch) == 3
     assert batch.rows == [("a", 1), ("b", 2), ("a", 3)]
@@ -197,7 +197,7 @@ class Told:
         self.weights[name] += weight  # type: ignore[assignment]
 
 
-def test_metrics_hand_over_what_is_new() -> None:
+def test_metrics_report_only_new_values() -> None:
     told = Told()
     count, many, gauge, mean, took = CountMetric(), MultiCountMetric(), GaugeMetric(), MeanMetric(), LatencyMetric()
     for _ in range(2):
@@ -246,7 +246,7 @@ def make_context() -> TopologyContext:
     return TopologyContext(PhysicalPlan(PlanVersion(), 1, topology, packing), 3, {"user.x": 1})
 
 
-def test_a_context_answers_from_the_plan() -> None:
+def test_context_answers_from_the_plan() -> None:
     context = make_context()
     assert context.get_topology_name() == "t"
     assert (context.get_component_id(), context.get_task_id(), context.get_task_index()) == ("b", 3, 1)
@@ -259,7 +259,7 @@ def test_a_context_answers_from_the_plan() -> None:
     assert context.get_container_id() == 1
 
 
-def test_what_is_registered_is_checked() -> None:
+def test_registered_metrics_and_hooks_are_validated() -> None:
     context = make_context()
     metric = context.register_metric("mine", CountMetric(), 60)
     assert context.metrics == {"mine": metric}

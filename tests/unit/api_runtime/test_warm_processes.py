@@ -1,4 +1,4 @@
-"""Processes that are started before it is known what for: they become what is wanted, or end."""
+"""Warm processes, started before their task is known: they take it over, or end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(folder: Path, *arguments: str) -> list[object]:
     return list(json.loads((folder / "out").read_text().splitlines()[-1]))
 
 
-def test_a_warm_process_becomes_what_is_wanted_once(tmp_path: Path, monkeypatch) -> None:
+def test_warm_process_is_used_once(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "shown.py").write_text(SHOW)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     spawn.warm_up("shown", ["sqlite3"])
@@ -35,7 +35,7 @@ def test_a_warm_process_becomes_what_is_wanted_once(tmp_path: Path, monkeypatch)
     assert run(tmp_path, "a", "--b") == [*expected, False, ""], "the second one is started anew"
 
 
-def test_one_that_has_died_is_replaced(tmp_path: Path, monkeypatch) -> None:
+def test_dead_warm_process_is_replaced(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "shown.py").write_text(SHOW)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     spawn.warm_up("shown", ["no_such_module"])
@@ -43,18 +43,18 @@ def test_one_that_has_died_is_replaced(tmp_path: Path, monkeypatch) -> None:
     assert run(tmp_path, "x")[0] == ["x"]
 
 
-def test_one_that_nobody_wants_ends_with_its_parent() -> None:
+def test_unused_warm_process_ends_with_its_parent() -> None:
     code = "from heron_runtime.spawn import _warm, warm_up; warm_up('x', ['json']); print(_warm['x'].pid)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     try:
         descriptor = os.pidfd_open(int(done.stdout))
     except ProcessLookupError:
-        return  # it has gone already
+        return  # already gone
     assert select.select([descriptor], [], [], 60)[0], "it lives on"
     os.close(descriptor)
 
 
-def test_only_a_submit_to_the_local_cluster_begins_early(monkeypatch) -> None:
+def test_only_a_local_submit_starts_warm_processes(monkeypatch) -> None:
     begun: list[str] = []
     monkeypatch.setattr(spawn, "warm_up", lambda module, *_: begun.append(module))
     monkeypatch.setattr(entry, "warm_up", lambda module, *_: begun.append(module))

@@ -1,4 +1,4 @@
-"""Where things are, and for whom."""
+"""Cluster addresses, and the home and runtime folders of a user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from heron_runtime.failures import Failure, NotAllowed, UsageError
 from heronry.pipeline.registry import views_folder
 
 
-def test_addresses() -> None:
+def test_cluster_address_is_parsed() -> None:
     assert parse_cluster_address("local") == ClusterAddress("local")
     assert str(parse_cluster_address("local/ads/prod")) == "local/ads/prod"
     assert parse_cluster_address("local/ads").environ == "default"
@@ -38,28 +38,28 @@ def test_home_is_private(tmp_path: Path) -> None:
     assert stat.S_IMODE(made.root.stat().st_mode) == 0o700
 
 
-def test_a_folder_with_other_things_is_not_closed_to_others(tmp_path: Path) -> None:
+def test_folder_with_other_files_is_not_used_as_home(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "letter.txt").write_text("")
     with pytest.raises(Failure, match=r"letter\.txt"):
         Home(tmp_path).prepare()
 
 
-def test_a_home_in_which_only_views_were_registered_is_ours(tmp_path: Path) -> None:
+def test_home_that_holds_only_views_is_accepted(tmp_path: Path) -> None:
     views_folder(tmp_path).mkdir(parents=True)
     tmp_path.chmod(0o755)
     Home(tmp_path).prepare()
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
 
 
-def test_a_file_in_place_of_the_home(tmp_path: Path) -> None:
+def test_file_in_place_of_the_home_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "h").write_text("")
     for root in (tmp_path / "h", tmp_path / "h" / "below"):
         with pytest.raises(Failure, match="not a folder"):
             Home(root).prepare()
 
 
-def test_config_survives_writing_and_is_private(tmp_path: Path) -> None:
+def test_config_round_trips_and_is_private(tmp_path: Path) -> None:
     made = Home(tmp_path / "h")
     assert made.read_config() == {}
     made.write_config({"local": {"heron.metrics.interval.secs": 2.0}, "empty": {}})
@@ -68,14 +68,14 @@ def test_config_survives_writing_and_is_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["local: [1", "- a", "local: 5"])
-def test_a_broken_config_names_its_file(tmp_path: Path, text: str) -> None:
+def test_broken_config_names_its_file(tmp_path: Path, text: str) -> None:
     made = Home(tmp_path)
     made.config_file.write_text(text)
     with pytest.raises(Failure, match=r"config\.yaml"):
         made.read_config()
 
 
-def test_the_runtime_folder_is_short_private_and_new_for_each_submission(
+def test_runtime_folder_is_short_private_and_new_for_each_submission(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
@@ -89,14 +89,14 @@ def test_the_runtime_folder_is_short_private_and_new_for_each_submission(
     assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
 
 
-def test_a_long_runtime_dir_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_runtime_base_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     long = tmp_path / ("x" * 100)
     long.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
     assert str(runtime_base()).startswith("/tmp/heronry-")
 
 
-def test_a_runtime_folder_that_others_may_enter_or_redirect_is_refused(tmp_path: Path) -> None:
+def test_runtime_folder_open_to_others_is_rejected(tmp_path: Path) -> None:
     base = tmp_path / "heronry"
     base.mkdir(mode=0o755)
     base.chmod(0o755)
@@ -108,14 +108,14 @@ def test_a_runtime_folder_that_others_may_enter_or_redirect_is_refused(tmp_path:
         make_runtime_dir(link / "12345678")
 
 
-def test_a_full_disk_is_told_before_anything_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported_before_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Home(tmp_path).prepare(for_topology=True)
-    monkeypatch.setattr(home, "SPACE_NEEDED_BYTES", 1 << 60)  # no disk has that
+    monkeypatch.setattr(home, "SPACE_NEEDED_BYTES", 1 << 60)  # more than any disk has
     with pytest.raises(Failure, match="is full"):
         Home(tmp_path).prepare(for_topology=True)
 
 
-def test_where_the_state_is_belongs_to_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_store_setting_belongs_to_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERONRY_HOME", str(tmp_path))
     url, key = "zookeeper://zk:2181/x", "heron.state.url"
     assert CliRunner().invoke(make_app(), ["config", "local", "set", key, url]).exit_code == 0

@@ -1,4 +1,4 @@
-"""The table of commands and the help that is printed from it."""
+"""Table of commands and the help generated from it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ main()
 
 
 @pytest.mark.parametrize("name", _COMMANDS)
-def test_summary_of_the_help_is_the_first_line_of_the_docstring(name: str) -> None:
+def test_help_summary_is_the_first_docstring_line(name: str) -> None:
     function = pkgutil.resolve_name(_COMMANDS[name].target)
     lines = (inspect.getdoc(function) or "").splitlines()
     assert lines[0].startswith(_COMMANDS[name].summary)

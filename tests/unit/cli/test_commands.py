@@ -1,4 +1,4 @@
-"""The commands, against a topology whose processes are real gRPC servers."""
+"""CLI commands for a topology whose processes are real gRPC servers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STATUS = MasterStatus(1, TopologyState.RUNNING, PlanVersion(1, 1))
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StubProcesses]:
-    """A submitted topology, with nobody there yet."""
+    """Yield a submitted topology without processes."""
     monkeypatch.setenv("HERONRY_HOME", str(tmp_path / "home"))
     made = StubProcesses(tmp_path / "home")
     yield made
@@ -48,7 +48,7 @@ def heron(*arguments: str) -> Result:
 
 
 def data(*arguments: str) -> Any:
-    """What a command says as JSON."""
+    """Return the JSON output of a command."""
     result = heron(*arguments, "-o", "json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
@@ -63,7 +63,7 @@ def all_well(
         world.add_container(number, *all_processes(number))
 
 
-def test_status_and_list_of_a_topology_that_runs(world: StubProcesses) -> None:
+def test_status_and_list_show_a_running_topology(world: StubProcesses) -> None:
     all_well(world)
     found = data("status", PLACE, NAME)
     assert found["state"] == "running"
@@ -90,18 +90,18 @@ def test_status_names_causes_and_exceptions(world: StubProcesses) -> None:
     shown = heron("status", PLACE, NAME)
     assert "count task 2 (seen in container 2)" in shown.stdout
     assert "ValueError in container_2_count_2, 7 times" in shown.stdout
-    assert "bad\\x1b[2J word" in shown.stdout  # made visible, not obeyed
+    assert "bad\\x1b[2J word" in shown.stdout  # escaped, not interpreted
     assert "Traceback…" not in shown.stdout
     assert "Traceback…" in heron("status", PLACE, NAME, "--verbose").stdout
 
 
-def test_status_of_a_topology_of_which_only_the_record_is_left(world: StubProcesses) -> None:
+def test_status_of_a_topology_without_processes_is_failing(world: StubProcesses) -> None:
     found = data("status", PLACE, NAME)
     assert found["state"] == "failing"
     assert {p["state"] for p in found["processes"]} == {"dead"}
 
 
-def test_a_dead_server_is_told_and_delays_nobody(world: StubProcesses) -> None:
+def test_dead_server_is_reported_without_delay(world: StubProcesses) -> None:
     all_well(world)
     world._do(world.servers.pop().stop(0))
     found = data("status", PLACE, NAME)
@@ -113,7 +113,7 @@ def test_a_dead_server_is_told_and_delays_nobody(world: StubProcesses) -> None:
 
 
 @pytest.mark.parametrize("command", ["status", "kill", "activate", "deactivate", "restart", "logs", "metrics"])
-def test_names_and_places_that_are_not_there_exit_with_3(world: StubProcesses, command: str) -> None:
+def test_unknown_names_and_places_exit_with_3(world: StubProcesses, command: str) -> None:
     result = heron(command, PLACE, "wrods")
     assert result.exit_code == 3
     assert "did you mean 'words'?" in result.stderr
@@ -126,17 +126,17 @@ def test_names_and_places_that_are_not_there_exit_with_3(world: StubProcesses, c
     assert "did you mean 'local'?" in result.stderr
 
 
-def test_who_does_not_hold_the_key_is_not_believed(world: StubProcesses) -> None:
+def test_process_without_the_key_is_not_trusted(world: StubProcesses) -> None:
     all_well(world)
     (world.place / "key.pem").chmod(0o600)
-    (world.place / "key.pem").write_bytes(draw_key())  # that of the listeners is another now
+    (world.place / "key.pem").write_bytes(draw_key())  # the listeners' key differs now
     found = data("status", PLACE, NAME)
     assert {p["state"] for p in found["processes"]} == {"dead"}
     assert "authentication failed: another process is listening" in found["processes"][0]["last_error"]
     assert heron("metrics", PLACE, NAME).exit_code == 6
 
 
-def test_a_missing_folder_names_the_cure(world: StubProcesses) -> None:
+def test_missing_key_names_the_remedy(world: StubProcesses) -> None:
     (world.place / "key.pem").unlink()
     result = heron("status", PLACE, NAME)
     assert result.exit_code == 1
@@ -168,7 +168,7 @@ def test_logs_of_a_dead_container_come_from_the_disk(world: StubProcesses) -> No
     assert "container_1_word_1" in heron("logs", PLACE, NAME).stdout
 
 
-def test_metrics(world: StubProcesses) -> None:
+def test_metrics_show_totals_and_instances(world: StubProcesses) -> None:
     value = MetricValue("word", "container_1_word_1", "__emit-count/default", "counter", 12.0, 2.0)
     all_well(world, metrics=MetricsReply(60.0, (value,)))
     found = data("metrics", PLACE, NAME, "--interval", "60", "--component", "word")
@@ -182,7 +182,7 @@ def test_metrics(world: StubProcesses) -> None:
     assert heron("metrics", PLACE, NAME, "--component", "wrd").exit_code == 3
 
 
-def test_metrics_before_anybody_has_reported_say_so(world: StubProcesses) -> None:
+def test_metrics_without_reports_say_so(world: StubProcesses) -> None:
     all_well(world)
     shown = heron("metrics", PLACE, NAME)
     assert "no task has reported metrics yet" in shown.stderr
@@ -201,7 +201,7 @@ def test_activate_and_deactivate_reach_the_master(world: StubProcesses) -> None:
     assert world.asked[-1] == SetState(TopologyState.RUNNING, 1)
 
 
-def test_a_master_that_refuses_is_heard(world: StubProcesses) -> None:
+def test_rejection_by_the_master_is_shown(world: StubProcesses) -> None:
     all_well(world, SetState=(grpc.StatusCode.FAILED_PRECONDITION, "the topology is being killed"))
     result = heron("activate", PLACE, NAME)
     assert result.exit_code == 1
@@ -225,7 +225,7 @@ def test_restart_asks_the_scheduler_and_waits(world: StubProcesses) -> None:
     assert heron("restart", PLACE, NAME, "7").exit_code == 3
 
 
-def test_kill_works_when_nobody_is_left_and_again_exits_with_3(world: StubProcesses) -> None:
+def test_kill_works_without_processes_and_exits_with_3_when_repeated(world: StubProcesses) -> None:
     all_well(world)
     result = heron("kill", PLACE, NAME)
     assert result.exit_code == 0, result.stderr
@@ -267,11 +267,11 @@ def test_usage_errors_exit_with_2(world: StubProcesses, arguments: tuple[str, ..
     assert heron(*arguments).exit_code == 2
 
 
-def test_version(world: StubProcesses) -> None:
+def test_version_lists_components(world: StubProcesses) -> None:
     assert set(data("version")) == {"heronry", "python", "grpc", "protobuf"}
 
 
-def test_a_process_that_keeps_dying_makes_it_failing(world: StubProcesses) -> None:
+def test_repeatedly_dying_process_makes_the_topology_failing(world: StubProcesses) -> None:
     all_well(world)
     error = "ZeroDivisionError: x"
     dying = process(

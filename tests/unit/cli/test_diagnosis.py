@@ -1,4 +1,4 @@
-"""What ``heron doctor ENGINE`` concludes from facts, as laws and examples.
+"""Conclusions of ``heron doctor ENGINE`` from given facts.
 
 Real engines: ``tests/docker/test_docker_doctor.py``, ``tests/slurm/test_slurm_doctor.py``.
 """
@@ -69,16 +69,16 @@ TAINTED = {**NODE, "metadata": {"name": "n2"}, "spec": {"taints": [{"effect": "N
 
 
 def info(**changed: Any) -> dict[str, Any]:
-    """Facts of another ``docker info``."""
+    """Return the change to another ``docker info``."""
     return {"info": {**INFO, **changed}}
 
 
 def other(**changed: Any) -> SwarmNodeFacts:
-    """The second node of the swarm."""
+    """Return the change to the second node of the swarm."""
     return replace(READY[1], **changed)
 
 
-#: What is changed of the whole facts; the check, its verdict, words of what was found, words of the cure.
+# Change of the facts; check, verdict, words of the finding, words of the remedy.
 Case = tuple[dict[str, Any], str, str, str, str]
 CASES: tuple[tuple[Callable[[Any], Iterable[Finding]], Any, tuple[Case, ...]], ...] = (
     (judge_docker, DOCKER, (
@@ -161,12 +161,12 @@ def every_case() -> Iterator[tuple[str, list[Finding]]]:
             yield check, list(judge(replace(whole, **change)))
 
 
-def test_where_all_is_there_nothing_is_said_to_be_missing() -> None:
+def test_complete_facts_yield_only_good_findings() -> None:
     for judge, whole in WHOLE:
         assert {finding.verdict for finding in judge(whole)} == {CheckStatus.GOOD}, judge
 
 
-def test_each_lack_is_named_with_its_cure() -> None:
+def test_each_deficit_is_named_with_its_remedy() -> None:
     for judge, whole, cases in CASES:
         for change, check, verdict, found, cure in cases:
             findings = judge(replace(whole, **change))
@@ -176,20 +176,20 @@ def test_each_lack_is_named_with_its_cure() -> None:
             assert cure in said[0].cure, (check, change)
 
 
-def test_whatever_is_not_good_has_a_cure_and_what_is_good_needs_none() -> None:
+def test_exactly_the_findings_that_are_not_good_have_a_remedy() -> None:
     for check, found in every_case():
         for finding in found:
             assert bool(finding.cure) == (finding.verdict is not CheckStatus.GOOD), (check, finding)
 
 
-def test_an_engine_that_does_not_answer_is_the_only_thing_missing() -> None:
+def test_unresponsive_engine_is_the_only_deficit() -> None:
     for judge, whole in WHOLE[:5]:
         silent = list(judge(replace(whole, trouble="`docker info` does not answer within 10 s")))
         assert len(missing(silent)) == 1
         assert "does not answer" in next(one.found for one in silent if one.verdict is CheckStatus.BAD)
 
 
-def test_the_rights_are_those_of_the_manifest() -> None:
+def test_checked_rights_are_those_of_the_manifest() -> None:
     bodies = list(yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yml").read_text()))
     role = next(body for body in bodies if body["kind"] == "Role")
     given = {
@@ -206,7 +206,7 @@ def test_the_rights_are_those_of_the_manifest() -> None:
 
 
 @given(st.sampled_from(CheckStatus), st.text(), st.text(min_size=1))
-def test_what_is_optional_is_never_missing(verdict: CheckStatus, found: str, cure: str) -> None:
+def test_optional_finding_is_never_missing(verdict: CheckStatus, found: str, cure: str) -> None:
     finding = Finding("check", verdict, found, cure)
     said = optional(finding, "a Spark job")
     assert missing([said]) == []

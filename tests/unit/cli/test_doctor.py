@@ -1,4 +1,4 @@
-"""Whom ``heron doctor`` asks for which name, and that it never waits for ever."""
+"""``heron doctor``: checks by name, and bounded waiting."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from heron_cli.home import Home, SavedLogin, write_credentials
 from heron_runtime.failures import NotFound
 
 
-def test_versions_and_lists() -> None:
+def test_version_numbers_and_lists_are_formatted() -> None:
     assert version_numbers("v1.20.2") == (1, 20, 2)
     assert version_numbers("20.10.24+dfsg1") == (20, 10, 24)
     assert version_numbers("unknown") == ()
     assert shorten(["a", "b", "c"], 2) == "a, b and 1 more"
 
 
-def test_what_hangs_is_named_and_left_behind() -> None:
+def test_hanging_check_is_named_and_abandoned() -> None:
     release = threading.Event()
 
     def hang() -> list[Finding]:
@@ -40,7 +40,7 @@ def test_what_hangs_is_named_and_left_behind() -> None:
     assert run_command(["ls", "/no/such/file"]).trouble.endswith("No such file or directory")
 
 
-def test_what_breaks_is_a_finding() -> None:
+def test_failing_check_is_a_finding() -> None:
     def fall() -> list[Finding]:
         raise PermissionError(13, "Permission denied", "/srv")
 
@@ -50,7 +50,7 @@ def test_what_breaks_is_a_finding() -> None:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    """One whose engines are not asked."""
+    """Return a home whose engines are not contacted."""
     judged = {name: ((name, lambda _, name=name: [good(f"engine {name}", "")]),) for name in checks.ENGINES}
     monkeypatch.setattr(checks, "ENGINES", judged)
     monkeypatch.setattr(checks.machine, "check_cluster", lambda name, login: good(f"cluster {name}", login.api))
@@ -58,10 +58,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 
 def names_of_checks(home: Home, name: str) -> list[str]:
-    return [finding.check for finding in examine(home, name)][4:]  # without Python, packages, home and disk
+    return [finding.check for finding in examine(home, name)][4:]  # after Python, packages, home and disk
 
 
-def test_an_engine_is_asked_where_it_is(home: Home) -> None:
+def test_engine_is_checked_at_its_cluster(home: Home) -> None:
     assert names_of_checks(home, "slurm") == ["engine slurm"]
     here, there = "http://127.0.0.1:9000", "https://heron.example.org"
     targets = {"docker": (here, "docker"), "k8s": (there, "k8s"), "prod": (here, "swarm")}

@@ -1,7 +1,6 @@
-"""What ``heron submit --dry-run`` imports, itself and in the process that asks the user's file, and what commands that
-look at topologies do not: modules are counted.
+"""Modules imported by ``heron submit --dry-run`` in its processes, and by commands that inspect topologies.
 
-Most of what such a command costs is imports. Time is no measure that holds on any machine; which modules are there is.
+Imports dominate the cost of such commands. Times depend on the machine, so the tests count modules.
 """
 
 from __future__ import annotations
@@ -62,11 +61,11 @@ OF_THE_COMMAND = (
     "heron_cli",
     "heron_runtime.model.plan",
 )
-MOST_IN_COMMAND, MOST_IN_DEFINER = 60, 35  # modules of Heronry, folders included; a few more than there are
+MOST_IN_COMMAND, MOST_IN_DEFINER = 60, 35  # modules of Heronry including packages; slightly above the current numbers
 
 
 def dry_run(folder: Path) -> tuple[set[str], set[str]]:
-    """The modules of the command, and those of the process that asks the file."""
+    """Return the modules of the command and of the process that defines the topology."""
     (folder / "words.py").write_text(TOPOLOGY)
     line = ("submit", "local", "words.py", "WordCount", "--dry-run", "--", str(folder / "definer"))
     command_line = [sys.executable, "-c", COMMAND, str(folder / "command"), *line]
@@ -84,7 +83,7 @@ def of_heronry(modules: set[str]) -> list[str]:
     return sorted(name for name in modules if name.startswith(("heron_", "heronry")))
 
 
-def test_a_dry_run_imports_what_it_needs_in_both_processes(tmp_path: Path) -> None:
+def test_dry_run_imports_only_what_it_needs_in_both_processes(tmp_path: Path) -> None:
     command, definer = dry_run(tmp_path)
     assert "heron_cli.commands.dry_run" in command
     assert "heron_control.packaging.topology_lookup" in definer
@@ -94,7 +93,7 @@ def test_a_dry_run_imports_what_it_needs_in_both_processes(tmp_path: Path) -> No
     assert len(of_heronry(definer)) <= MOST_IN_DEFINER, of_heronry(definer)
 
 
-def test_who_looks_at_topologies_imports_no_streamlets(tmp_path: Path) -> None:
+def test_inspection_command_imports_no_streamlets(tmp_path: Path) -> None:
     line = ("list", "local")
     command_line = [sys.executable, "-c", COMMAND, str(tmp_path / "command"), *line]
     environment = {**os.environ, "HERONRY_HOME": str(tmp_path / "home")}

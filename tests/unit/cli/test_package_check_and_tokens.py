@@ -1,4 +1,4 @@
-"""Packages for another interpreter, and the file with the tokens."""
+"""Packages for another interpreter, and the credentials file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OTHER = replace(this_interpreter(), python="3.99")
 
 
 def wheel(folder: Path, tags: str, *files: str) -> None:
-    """A wheel of ``tinylib`` with these files."""
+    """Write a wheel of ``tinylib`` with these files."""
     info = "tinylib-1.0.dist-info"
     with zipfile.ZipFile(folder / f"tinylib-1.0-{tags}.whl", "w") as archive:
         for name in files:
@@ -31,7 +31,7 @@ def wheel(folder: Path, tags: str, *files: str) -> None:
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A staged package that asks for tinylib, which only the folder ``wheels`` can give."""
+    """Return a staged package that requires tinylib, available only from the folder ``wheels``."""
     (tmp_path / "wheels").mkdir()
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
@@ -46,7 +46,7 @@ def run(package: Path, target: TargetPlatform) -> None:
     fit_to_target(package, target, "docker", package.parent / "cache", lambda _: None)
 
 
-def test_requirements_are_fetched_for_the_python_that_runs_there(package: Path) -> None:
+def test_requirements_are_installed_for_the_target_python(package: Path) -> None:
     wheels = package.parent / "wheels"
     wheel(wheels, "cp399-cp399-linux_x86_64", "tinylib/fast.cpython-399-x86_64-linux-gnu.so")
     run(package, replace(OTHER, system="linux", machine="x86_64"))
@@ -54,7 +54,7 @@ def test_requirements_are_fetched_for_the_python_that_runs_there(package: Path) 
     assert found == ["fast.cpython-399-x86_64-linux-gnu.so"]
 
 
-def test_without_a_wheel_for_it_the_cure_is_named(package: Path) -> None:
+def test_missing_wheel_for_the_target_names_the_remedy(package: Path) -> None:
     wheel(package.parent / "wheels", "cp398-cp398-linux_x86_64", "tinylib/fast.so")
     with pytest.raises(InvalidTopology, match=r"run cpython 3\.99 .*tinylib") as caught:
         run(package, OTHER)
@@ -62,19 +62,19 @@ def test_without_a_wheel_for_it_the_cure_is_named(package: Path) -> None:
     assert "submit from Python 3.99" in caught.value.cure
 
 
-def test_compiled_modules_that_do_not_fit_are_named(package: Path) -> None:
+def test_incompatible_compiled_modules_are_named(package: Path) -> None:
     (package / "requirements.txt").unlink()
     (package / "fast.cpython-398-x86_64-linux-gnu.so").write_bytes(b"")
     with pytest.raises(InvalidTopology, match=r"cannot import 'fast\.cpython-398"):
         run(package, OTHER)
 
 
-def test_what_runs_as_here_is_sent_as_it_is(package: Path) -> None:
-    run(package, this_interpreter())  # nothing is fetched: there is no wheel at all
+def test_package_for_this_interpreter_is_unchanged(package: Path) -> None:
+    run(package, this_interpreter())  # nothing is fetched, because no wheel exists
     assert not (package / "requirements").exists()
 
 
-def test_tokens_are_kept_for_this_user_alone(tmp_path: Path) -> None:
+def test_credentials_are_readable_only_by_the_user(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     docker = SavedLogin("http://127.0.0.1:9000", "docker", "s3cret")
     logins = {"docker": docker, "b": SavedLogin("https://x", "prod", "t")}
@@ -96,7 +96,7 @@ def test_tokens_are_kept_for_this_user_alone(tmp_path: Path) -> None:
     assert list(home.root.iterdir()) == []
 
 
-def test_addresses_of_api_servers() -> None:
+def test_api_server_address_is_validated() -> None:
     assert parse_server_url("http://127.0.0.1:9000/") == "http://127.0.0.1:9000"
     assert parse_server_url("https://heron.example.org/api/") == "https://heron.example.org/api"
     for bad in ("127.0.0.1:9000", "ftp://x", "http://", "http://u:p@x", "http://x:0", "http://x?token=1", "http://x\n"):

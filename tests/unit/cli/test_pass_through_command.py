@@ -1,4 +1,4 @@
-"""Words after ``--``, which belong to the program of the user."""
+"""Arguments after ``--``, which belong to the user's program."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def show(
         (["f", "--"], ("f", None, [], "")),
     ],
 )
-def test_they_go_to_the_program_alone(typed: list[str], expected: tuple[object, ...]) -> None:
+def test_arguments_after_the_separator_go_to_the_program(typed: list[str], expected: tuple[object, ...]) -> None:
     said = CliRunner().invoke(app, typed)
     assert said.exit_code == 0, said.output
     assert said.output.strip() == repr(expected)
 
 
-def test_a_file_is_still_wanted_before_them() -> None:
+def test_file_is_required_before_the_separator() -> None:
     said = CliRunner().invoke(app, ["--", "f"])
     assert said.exit_code == 2
     assert "Missing argument" in said.output

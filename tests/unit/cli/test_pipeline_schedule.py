@@ -1,4 +1,4 @@
-"""Laws of what ``heron pipeline schedule`` prints: whoever reads it as its scheduler does starts the very command."""
+"""Output of ``heron pipeline schedule``: each scheduler that reads it starts the exact command."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ recurring = st.builds(
 
 
 @pytest.mark.parametrize(("text", "found"), [("1m", (1, "m")), ("30m", (30, "m")), ("6h", (6, "h")), ("1d", (1, "d"))])
-def test_times_that_a_calendar_has(text: str, found: tuple[int, str]) -> None:
+def test_calendar_interval_is_parsed(text: str, found: tuple[int, str]) -> None:
     assert parse_interval(text) == found
 
 
 @pytest.mark.parametrize("text", ["", "7m", "0m", "60", "90m", "5h", "2d", "1w", "1.5h", "-1h", "1h "])
-def test_times_that_none_has_are_refused(text: str) -> None:
+def test_interval_without_a_calendar_form_is_rejected(text: str) -> None:
     with pytest.raises(UsageError, match="invalid interval"):
         parse_interval(text)
 
@@ -56,7 +56,7 @@ def test_systemd_starts_the_command(found: ViewSchedule) -> None:
 
 
 def _unit_words(text: str, read: str) -> list[str]:
-    """As systemd.service(5) and systemd.exec(5) say: words in double quotes, backslashes; then what stands twice."""
+    """Parse words as systemd.service(5) and systemd.exec(5) define: quotes, backslashes, doubled characters."""
     found, word, at = [], "", 0
     while at < len(text):
         assert text[at] == '"'
@@ -94,7 +94,9 @@ def test_airflow_starts_the_command(found: ViewSchedule) -> None:
         (1, "d", "7 0 * * * ", "OnCalendar=00:07\n", "minutes=1440)"),
     ],
 )
-def test_when(every: int, unit: str, cron: str, systemd: str, minutes: str) -> None:
+def test_interval_has_the_right_form_in_each_scheduler(
+    every: int, unit: str, cron: str, systemd: str, minutes: str
+) -> None:
     found = ViewSchedule("sums", ("heron",), "/home", every, unit)
     assert cron_line(found).startswith(cron + "env ")
     assert systemd in systemd_units(found)

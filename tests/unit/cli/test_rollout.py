@@ -1,4 +1,4 @@
-"""Changes that a replacement makes, and the submission that rolls it back."""
+"""Changes made by a replacement, and the submission that rolls it back."""
 
 from __future__ import annotations
 

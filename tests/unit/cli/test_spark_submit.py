@@ -1,4 +1,4 @@
-"""``heron submit spark`` before there is any Spark: instants, options of other clusters, the missing extra."""
+"""``heron submit spark`` before Spark starts: instants, options of other clusters, and the missing extra."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from heron_runtime.failures import NotFound, Unavailable, UsageError
         ("1970-01-01T01:00:00+01:00", 0), ("1969-12-31T23:59:59.999", -1), ("2026-11-21 07:00", 1795244400000),
     ],
 )  # fmt: skip
-def test_an_instant_is_iso_8601_or_seconds(text: str, expected: int | None) -> None:
+def test_instant_is_iso_8601_or_seconds(text: str, expected: int | None) -> None:
     assert parse_instant("--to", text) == expected
 
 
 @pytest.mark.parametrize("text", ["tomorrow", "nan", "inf", "2026-13-01"])
-def test_what_is_no_instant_is_refused(text: str) -> None:
+def test_invalid_instant_is_rejected(text: str) -> None:
     with pytest.raises(UsageError, match="--to"):
         parse_instant("--to", text)
 
@@ -51,8 +51,8 @@ VALUES = {"dry_run_format": "raw", "wait_timeout": "1"}
 
 
 @pytest.mark.parametrize("name", sorted(OPTIONS))
-def test_every_option_is_read_by_spark_or_refused(name: str, tmp_path: Path) -> None:
-    """An option that a job on Spark does not read is refused, also one that is added later."""
+def test_every_option_is_used_by_spark_or_rejected(name: str, tmp_path: Path) -> None:
+    """An option that a Spark job does not read is rejected, including options added later."""
     flag = max(OPTIONS[name].opts, key=len)
     value = [] if OPTIONS[name].is_flag else [VALUES.get(name, "x")]
     result = CliRunner().invoke(make_app("submit"), ["submit", "spark", str(tmp_path / "none.py"), flag, *value])
@@ -64,14 +64,14 @@ def test_every_option_is_read_by_spark_or_refused(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", sorted(ONLY_SPARK))
-def test_options_of_spark_are_refused_elsewhere(name: str, tmp_path: Path) -> None:
+def test_spark_options_are_rejected_elsewhere(name: str, tmp_path: Path) -> None:
     flag = max(OPTIONS[name].opts, key=len)
     result = CliRunner().invoke(make_app("submit"), ["submit", "local", str(tmp_path / "none.py"), flag, "x"])
     assert result.exit_code == UsageError.exit_code
     assert f"{flag} is for `heron submit spark`, not for local" in result.stderr
 
 
-def test_jobs_on_spark_have_no_roles() -> None:
+def test_spark_jobs_have_no_roles() -> None:
     for command in ("kill", "submit", "status"):
         result = CliRunner().invoke(make_app(command), [command, "spark/ads", "words"])
         assert result.exit_code == UsageError.exit_code
@@ -83,7 +83,7 @@ def submit(file: Path, **options: Any) -> None:
     submit_spark_job(file, None, (), given, dry_run=False, replace=False)
 
 
-def test_a_command_that_makes_no_sense_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_command_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_job, "_run", lambda command: pytest.fail(f"started {command}"))
     file = tmp_path / "p.py"
     with pytest.raises(NotFound):
@@ -96,7 +96,7 @@ def test_a_command_that_makes_no_sense_starts_nothing(tmp_path: Path, monkeypatc
             submit(file, **options)
 
 
-def test_without_the_extra_the_cure_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "p.py"
     file.touch()
     found = importlib.util.find_spec
@@ -126,7 +126,7 @@ def test_the_command_line_does_not_import_pyspark() -> None:
         ),
     ],
 )
-def test_what_streaming_asks_for(given: dict[str, str], flags: list[str]) -> None:
+def test_streaming_options_become_flags(given: dict[str, str], flags: list[str]) -> None:
     assert streaming_flags(SparkSubmitOptions(**given)) == flags
 
 
@@ -144,6 +144,6 @@ def test_what_streaming_asks_for(given: dict[str, str], flags: list[str]) -> Non
         ({"mode": "streaming", "checkpoint": "/c", "trigger": "real-time"}, "does not support file sources"),
     ],
 )
-def test_what_streaming_cannot_be_asked(given: dict[str, str], says: str) -> None:
+def test_invalid_streaming_options_are_rejected(given: dict[str, str], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         streaming_flags(SparkSubmitOptions(**given))

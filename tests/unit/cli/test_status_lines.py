@@ -1,4 +1,4 @@
-"""Output of commands: text of user code on one line, without control characters, and numbers in full."""
+"""Command output: user text on one line without control characters, and complete numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.stub_processes import all_processes, definition, execution, p
 FORGED = "bad\nfailing: everything\r\x1b[2J\x9b31m\u202eend"
 
 
-def test_an_exception_cannot_add_lines_or_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_exception_cannot_add_lines_or_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     record = TopologyRecord(definition(), packing(), None, execution("/home"), None, None, ())
     report = ExceptionReport("count", "container_2_count_3", "ValueError", FORGED, f"Traceback\n{FORGED}", 7, 1.0, 2.0)
     containers = {2: ContainerStatus(2, "h", 1, tuple(all_processes(2)))}
@@ -38,7 +38,7 @@ def test_late_records_are_a_line_of_the_status(capsys: pytest.CaptureFixture[str
     assert line.startswith("late: 12 records came after their windows had closed (counts 10, sums 2; ")
 
 
-def test_json_has_no_control_characters_and_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_no_control_characters_and_keeps_its_value(capsys: pytest.CaptureFixture[str]) -> None:
     value = {"message": FORGED + "\U000e0001 ü 漢 \U0001f600"}
     print_json(value)
     printed = capsys.readouterr().out
@@ -48,15 +48,15 @@ def test_json_has_no_control_characters_and_says_the_same(capsys: pytest.Capture
 
 
 class Terminal(io.StringIO):
-    """A terminal that keeps what is written to it."""
+    """Terminal that records its output."""
 
     def isatty(self) -> bool:
-        """It is one."""
+        """Return True."""
         return True
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
-def test_a_number_is_never_cut_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+def test_numbers_are_complete_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setenv("COLUMNS", str(width))

@@ -1,4 +1,4 @@
-"""What ``--config-property`` and ``config.yaml`` make of a program's configuration."""
+"""Configuration of a program after ``--config-property`` and ``config.yaml``."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def configured(definition: TopologyDefinition, *properties: str, below: dict[str
     ("before", "written", "after"),
     [(True, "false", False), (3, "7", 7), (1.5, "2", 2.0), ("3", "7", "7"), ([1], "[2]", [2]), (None, "false", False)],
 )
-def test_a_property_has_the_type_of_the_programs_value(before: Any, written: str, after: Any) -> None:
+def test_property_has_the_type_of_the_programs_value(before: Any, written: str, after: Any) -> None:
     own = {} if before is None else {"user.b": before}
     value = configured(program(**own), f"user.b={written}")["user.b"]
     assert (value, type(value)) == (after, type(after))
 
 
-def test_a_property_has_the_type_of_the_value_in_config_yaml() -> None:
+def test_property_has_the_type_of_the_value_in_config_yaml() -> None:
     assert configured(program(), "user.b=5", below={"user.b": "x"})["user.b"] == "5"
 
 
-def test_a_property_of_another_type_is_refused() -> None:
+def test_property_of_another_type_is_rejected() -> None:
     with pytest.raises(UsageError, match=r"user\.b: 'maybe' is neither true nor false"):
         configured(program(**{"user.b": True}), "user.b=maybe")
 
@@ -46,12 +46,12 @@ def test_a_property_of_another_type_is_refused() -> None:
 @pytest.mark.parametrize(
     "text", ["topology.component.parallelism=4", "heron.slurm.nodes=2", "topology.stateful.checkpoint.keep=5"]
 )
-def test_a_property_without_effect_is_refused(text: str) -> None:
+def test_property_without_effect_is_rejected(text: str) -> None:
     with pytest.raises(UsageError, match="no effect"):
         configured(program(), text)
 
 
-def test_keys_that_have_an_effect_pass() -> None:
+def test_keys_with_an_effect_are_accepted() -> None:
     assert configured(program(**STATE), "topology.stateful.checkpoint.keep=5")["topology.stateful.checkpoint.keep"] == 5
     reject_idle_keys({"heron.slurm.nodes": 2}, "slurm")
 
@@ -64,7 +64,7 @@ def test_each_step_that_drops_late_records_is_named_once(capsys: pytest.CaptureF
     ]
 
 
-def test_input_that_is_missing_is_refused_where_the_tasks_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_input_is_rejected_where_tasks_run_locally(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InvalidTopology, match="nothing to read"):
         check_input(["step 'lines': there is nothing to read at /none"], local=True)
     check_input(["step 'lines': there is nothing to read at /none"], local=False)

@@ -1,4 +1,4 @@
-"""``heron pipeline keys``, ``top`` and ``series`` of a view whose batch owns what is before 10 ms."""
+"""``heron pipeline keys``, ``top`` and ``series`` on a view whose batch part ends at 10 ms."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def totals(*arguments: str) -> list[tuple[Any, Any]]:
     return [(each["key"], each["value"]) for each in data(*arguments)["totals"]]
 
 
-def test_keys_come_in_pages() -> None:
+def test_keys_are_paged() -> None:
     one = data("keys", "words", "--limit", "3")
     assert [each["key"] for each in one["totals"]] == ["12", "a", "b"]
     assert one["at_most"] == 5  # rows
@@ -52,19 +52,19 @@ def test_keys_come_in_pages() -> None:
     assert f"more: --cursor {data('keys', 'words', '--limit', '1')['next']}" in shown.stderr
 
 
-def test_the_top() -> None:
+def test_top_returns_largest_and_smallest_totals() -> None:
     assert totals("top", "words", "-n", "2") == [("a", 3), ("é", 2)]
     assert totals("top", "words", "-n", "2", "--smallest") == [("12", 1), ("b", 1)]
     assert [line.split() for line in heron("top", "words", "-n", "1").stdout.splitlines()[1:]] == [["a", "3"]]
 
 
-def test_a_view_that_no_batch_has_named_is_asked_by_its_folder(tmp_path: Path) -> None:
+def test_unnamed_view_is_queried_by_its_folder(tmp_path: Path) -> None:
     write_online(tmp_path / "live", EVENTS, count())
     assert totals("top", str(tmp_path / "live"), "-n", "2") == [("a", 3), ("é", 2)]
     assert "the folder of a view" in heron("top", "live").output
 
 
-def test_a_key_over_time() -> None:
+def test_series_shows_a_key_over_time() -> None:
     found = data("series", "words", "a")
     assert [(each["value"], each["owner"]) for each in found["buckets"]] == [(2, "batch"), (1, "online")]
     assert (found["buckets"][1]["start"], found["next"]) == ("1970-01-01T00:00:00.010000Z", None)
@@ -88,6 +88,6 @@ def test_a_key_over_time() -> None:
         (("series", "words", '{"a": 1}'), 2, "must be a scalar or a list"),
     ],
 )
-def test_questions_that_make_no_sense_say_why(arguments: tuple[str, ...], code: int, why: str) -> None:
+def test_invalid_view_query_is_rejected_with_its_reason(arguments: tuple[str, ...], code: int, why: str) -> None:
     result = heron(*arguments)
     assert (result.exit_code, why in result.output) == (code, True), result.output

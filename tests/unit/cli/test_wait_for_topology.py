@@ -1,4 +1,4 @@
-"""Waiting for a topology through a cluster that does not answer each request, and requests to an API server."""
+"""Waiting for a topology on an unreliable cluster, and requests to an API server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ADDRESS = ClusterAddress("box", "me", "default")
 
 @contextmanager
 def serving(answers: list[tuple[int, dict[str, Any]]]) -> Iterator[tuple[RemoteCluster, list[dict[str, list[str]]]]]:
-    """An API server that gives these answers, the last one from then on; and the forms that it was sent."""
+    """Serve these answers, repeating the last one; yield the cluster and the received forms."""
     forms: list[dict[str, list[str]]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -59,7 +59,7 @@ AWAY = (503, {"message": "the state store does not answer"})
 
 
 def status_of(folder: Path) -> tuple[str, dict[str, Any]]:
-    """A topology of which only the record is left: its id, and its status."""
+    """Return the id and status of a topology without processes."""
     world = StubProcesses(folder)
     try:
         found = LocalCluster(world.home).status(ClusterAddress("local", "me"), NAME)
@@ -74,13 +74,13 @@ def wait(cluster: RemoteCluster, topology_id: str, secs: float, wanted: str) -> 
     ).state
 
 
-def test_a_status_request_that_fails_is_sent_again(tmp_path: Path) -> None:
+def test_failed_status_request_is_retried(tmp_path: Path) -> None:
     topology_id, document = status_of(tmp_path)
     with serving([AWAY, AWAY, (200, document)]) as (cluster, _):
         assert wait(cluster, topology_id, 60.0, "failing") == "failing"
 
 
-def test_a_cluster_that_does_not_answer_in_time_says_nothing_about_the_topology() -> None:
+def test_cluster_timeout_leaves_the_topology_state_unknown() -> None:
     with (
         serving([AWAY]) as (cluster, _),
         pytest.raises(TopologyStateUnknown, match="store does not answer") as caught,
@@ -95,7 +95,7 @@ def test_restart_sends_its_timeout_to_the_api_server() -> None:
     assert forms == [{"container_id": ["1"], "timeout_seconds": ["7.5"]}]
 
 
-def test_ending_a_prompt_ends_the_command_without_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
+def test_aborted_prompt_ends_the_command_without_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     def command() -> None:
         raise typer.Abort
 

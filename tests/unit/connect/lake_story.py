@@ -1,10 +1,10 @@
-"""A sink of a table in a process that is killed again and again, and goes on from its last complete checkpoint.
+"""Lake sink in a process that is killed repeatedly and resumes from its last complete checkpoint.
 
-``python lake_story.py FOLDER SEED FORMAT``: numbers from 0 up go into a table in FOLDER, a row each, and those
-of a checkpoint into several partitions if the table has some. A process forks the sink's, and kills it (``kill -9``) at
-a moment that the seed draws: at the n-th step that Python takes on files, most often, so that each gap between two of
-them is hit, or after some milliseconds, so that the library is hit too. What the master knows of a complete checkpoint
-is a file that is renamed into place.
+``python lake_story.py FOLDER SEED FORMAT`` writes the numbers from 0 into a table in FOLDER, one row each; the rows of
+a checkpoint go to several partitions if the table has any. The process forks the sink's process and kills it
+(``kill -9``) at a moment drawn from the seed: usually at the n-th file operation of Python, which covers every gap
+between two of them, or after some milliseconds, which covers the library. The master's record of a complete
+checkpoint is a file renamed into place.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.support.connectors import TaskPlace, checkpoint, made, row
 from tests.support.delta_tables import arrow, deltalake
 
 for module in ("pyarrow.parquet", "pyarrow.dataset", "deltalake.transaction", "pyiceberg.catalog.sql"):
-    importlib.import_module(module)  # once, for all lives
+    importlib.import_module(module)  # once for all lives
 
 ROWS, A_CHECKPOINT, KILLS = 36, 3, 8
 FORMAT = "delta"
@@ -35,7 +35,7 @@ STEPS = ("os.link", "os.mkdir", "os.rename", "os.remove", "open")
 
 
 def life(folder: Path, number: int) -> None:
-    """One process's: settle what the last one left, and go on."""
+    """Run one process: settle what the previous one left, and continue."""
     known = folder / "complete.json"
     facts: dict[str, Any] = json.loads(known.read_text()) if known.exists() else {"next": 0, "number": 0, "token": None}
     sink = FORMATS[FORMAT].sink(folder)
@@ -47,7 +47,7 @@ def life(folder: Path, number: int) -> None:
     while facts["next"] < ROWS:
         for n in range(facts["next"], facts["next"] + A_CHECKPOINT):
             sink.process(row(n=n, word=WORD[n % 2]))
-        under = max(facts["number"], 1000 * number) + 1  # no number is given out twice
+        under = max(facts["number"], 1000 * number) + 1  # no number is issued twice
         token = sink.prepare(checkpoint(under, number))
         facts = {"next": facts["next"] + A_CHECKPOINT, "number": under, "token": token}
         beside = known.with_suffix(".new")
@@ -62,7 +62,7 @@ WORD = ("a b/ü", None)
 
 
 class Delta:
-    """What is done to a Delta table: others make one of its small files, which has another name."""
+    """Operations on a Delta table. Another writer compacts its small files."""
 
     partition_by: ClassVar[list[str]] = []
 
@@ -80,13 +80,13 @@ class Delta:
 
 
 class DeltaByWord(Delta):
-    """With partitions."""
+    """The same with partitions."""
 
     partition_by: ClassVar[list[str]] = ["word"]
 
 
 class Iceberg:
-    """And to one of Iceberg, where a file that is added twice is read twice: others set a property."""
+    """Operations on an Iceberg table, where a file added twice is read twice. Another writer sets a property."""
 
     by: ClassVar[tuple[tuple[str, str], ...]] = ()
 
@@ -106,7 +106,7 @@ class Iceberg:
 
 
 class IcebergByWordAndBucket(Iceberg):
-    """With partitions."""
+    """The same with partitions."""
 
     by = (("word", "identity"), ("n", "bucket[2]"))
 
@@ -117,7 +117,7 @@ FORMATS: dict[str, Any] = {
 
 
 def die_at(step: int, folder: Path) -> None:
-    """Kill this process when it is about to take that step below the folder."""
+    """Kill this process just before that file operation below the folder."""
     left = [step]
 
     def heard(event: str, arguments: tuple[Any, ...]) -> None:
@@ -130,7 +130,7 @@ def die_at(step: int, folder: Path) -> None:
 
 
 def in_a_process(do: Callable[[Path], None], folder: Path) -> None:
-    """The library's threads do not outlive a fork, so it is never called in the process that forks."""
+    """Run in a child process: the library's threads do not survive a fork, so the forking process never calls it."""
     child = os.fork()
     if not child:
         do(folder)
@@ -139,7 +139,7 @@ def in_a_process(do: Callable[[Path], None], folder: Path) -> None:
 
 
 def tell(folder: Path, seed: int) -> int:
-    """The whole story; how often it was killed."""
+    """Run all lives and return the number of kills."""
     drawn = random.Random(seed)
     in_a_process(FORMATS[FORMAT].begin, folder)
     for number in range(1, 10 * KILLS):

@@ -1,4 +1,4 @@
-"""Sources with splits, without an engine; and what is said at submit of any connector."""
+"""Sources with splits, without an engine, and validation of connectors at submission."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.connectors import TaskPlace
 
 
 def reading(spout: Any, config: dict[str, Any], positions: list[Any] | None = None) -> Recorder:
-    """A spout that owns all its splits, as the runtime begins it."""
+    """Start a spout that owns all its splits, as the runtime does."""
     recorder = Recorder.attach(spout)
     spout.keyed = SplitPositions(1, [1], spout.splits)
     spout.keyed.load(positions or [])
@@ -41,7 +41,7 @@ def test_ranges_cover_each_number_once(count: int, splits: int) -> None:
 
 
 @given(st.integers(0, 2000), st.integers(1, 5), st.integers(0, 12))
-def test_a_sequence_goes_on_from_any_checkpoint_and_ends(count: int, splits: int, calls: int) -> None:
+def test_sequence_resumes_from_any_checkpoint_and_ends(count: int, splits: int, calls: int) -> None:
     config = {"user.sequence.count": count, "user.sequence.splits": splits}
     first = Sequence()
     recorder = reading(first, config)
@@ -54,7 +54,7 @@ def test_a_sequence_goes_on_from_any_checkpoint_and_ends(count: int, splits: int
     assert sorted(recorder.values() + rest.values()) == [(n,) for n in range(count)]
 
 
-def test_a_folder_that_is_not_there_and_files_that_are_packed_are_named(tmp_path: Path) -> None:
+def test_missing_folder_and_compressed_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConnectError, match=r"reads .*/none, which is not a directory here: create it on every host"):
         reading(FileLines(), {"user.files.folder": str(tmp_path / "none")})
     (tmp_path / "a.txt.GZ").touch()
@@ -63,7 +63,7 @@ def test_a_folder_that_is_not_there_and_files_that_are_packed_are_named(tmp_path
     reading(FileLines(), {"user.files.folder": str(tmp_path), "user.files.pattern": "*.txt"})
 
 
-def test_a_pattern_with_folders_reads_the_files_in_them(tmp_path: Path) -> None:
+def test_pattern_with_folders_reads_the_files_in_them(tmp_path: Path) -> None:
     for name in ("a/x.log", "b/x.log", "b/.x.log", ".c/x.log", "x.log", "b/c/x.log"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"{name}\n")
@@ -81,13 +81,13 @@ def test_a_pattern_with_folders_reads_the_files_in_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["/var/log/*", "../*.log"])
-def test_a_pattern_that_leaves_the_folder_is_refused(tmp_path: Path, pattern: str) -> None:
+def test_pattern_that_leaves_the_folder_is_rejected(tmp_path: Path, pattern: str) -> None:
     config = {"user.files.folder": str(tmp_path), "user.files.pattern": pattern}
     (said,) = FileLines.config_problems(config)
     assert "a pattern of paths below the folder" in said
 
 
-def test_what_a_configuration_lacks_is_said_at_submit_for_all_components_at_once() -> None:
+def test_missing_options_of_all_components_are_reported_at_submission() -> None:
     builder = TopologyBuilder("connectors")
     lines = builder.add_spout("lines", FileLines, 1)
     builder.add_bolt("table", PostgresSink, 1, {lines: Grouping.SHUFFLE}, config={
@@ -128,13 +128,13 @@ def test_what_a_configuration_lacks_is_said_at_submit_for_all_components_at_once
         ({"b": [1]}, ["config 'b' is [1]; it is what is read: a list of names"]),
     ],
 )
-def test_one_of_some_words_and_names_that_must_be_given(config: dict[str, Any], said: list[str]) -> None:
+def test_choice_and_required_names_are_validated(config: dict[str, Any], said: list[str]) -> None:
     options = (choice("a", "what follows", "fail", "skip"), names("b", "what is read", required=True))
     assert list(problems(options, config)) == said
     assert options[0].of({}) == "fail"
 
 
-def test_a_password_in_an_address_is_refused_and_what_only_looks_like_one_is_not() -> None:
+def test_password_in_an_address_is_rejected() -> None:
     def refused(dsn: str) -> bool:
         return any("password" in problem for problem in dsn_problems({"user.postgres.dsn": dsn}))
 
@@ -144,7 +144,7 @@ def test_a_password_in_an_address_is_refused_and_what_only_looks_like_one_is_not
     assert [refused(dsn) for dsn in without] == [False] * 3
 
 
-def test_values_that_postgresql_cannot_hold_are_told_why() -> None:
+def test_values_that_postgresql_cannot_hold_are_rejected() -> None:
     assert fitting({"a": [1, None, 2.5, float("inf"), b"\x00\xff"]}) == {"a": [1, None, 2.5, "Infinity", "\\x00ff"]}
     for value, why in (
         ("a\0", "zero byte"),
@@ -168,7 +168,7 @@ def test_values_that_postgresql_cannot_hold_are_told_why() -> None:
         ("OperationalError", "connection to .* was lost while staging"),
     ],
 )
-def test_an_error_of_postgresql_is_told_by_its_cause_and_tried_again(error: str, said: str) -> None:
+def test_postgresql_error_is_classified_and_retried(error: str, said: str) -> None:
     psycopg = pytest.importorskip("psycopg")
     server = Server({"user.postgres.dsn": "host=h dbname=d"}, "test")
     kind = getattr(psycopg.errors, error, None) or getattr(psycopg, error)
@@ -176,7 +176,7 @@ def test_an_error_of_postgresql_is_told_by_its_cause_and_tried_again(error: str,
         raise kind("what the server said")
 
 
-def test_a_new_session_of_a_broker_numbers_packets_from_the_start() -> None:
+def test_new_broker_session_restarts_packet_numbers() -> None:
     messages, sent = OpenMessages(), list[int]()
     old = messages.packet_id(1)
     assert messages.add(old, ["old"])
@@ -192,6 +192,6 @@ def test_a_new_session_of_a_broker_numbers_packets_from_the_start() -> None:
     assert (sent, messages.row(new), messages.row(old)) == ([1], None, None)
 
 
-def test_ranges_of_a_table() -> None:
+def test_splits_are_ranges_of_a_table() -> None:
     assert splits_of([]) == {"all": (None, None)}
     assert splits_of(["5", "9"]) == {"to 5": (None, "5"), "to 9": ("5", "9"), "above 9": ("9", None)}

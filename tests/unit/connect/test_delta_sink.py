@@ -1,6 +1,6 @@
-"""The Delta sink: rows are in the table once, with their checkpoint, whatever dies; what it cannot hold is named.
+"""Delta sink: rows appear once with their checkpoint for any faults, and unsupported values are named.
 
-Its process is killed in ``test_lake_kills.py``.
+``test_lake_kills.py`` kills its process.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ def sink_of(path: Path | str, *fields: str, **place: Any) -> DeltaSink:
     return found
 
 
-def test_rows_of_every_type_come_with_their_checkpoint_and_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_every_type_appear_once_with_their_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lake_sink, "ROWS_A_GROUP", 4)
     path = make(tmp_path / "t", TYPES)
     sink = sink_of(path, *TYPES.names)
@@ -54,26 +52,26 @@ def test_rows_of_every_type_come_with_their_checkpoint_and_once(
     assert table.vacuum(retention_hours=0, enforce_retention_duration=False) == []
 
 
-def test_what_is_aborted_is_gone_and_another_life_commits_what_one_has_prepared(tmp_path: Path) -> None:
+def test_aborted_rows_are_removed_and_another_life_commits_prepared_ones(tmp_path: Path) -> None:
     path = make(tmp_path / "t")
     sink = sink_of(path, "word", "n")
     for number in (1, 2):
         sink.process(row(word="a", n=number))
         assert sink.prepare(checkpoint(number))
-    sink.process(row(word="a", n=3))  # and dies: nothing of it is prepared
+    sink.process(row(word="a", n=3))  # and dies before a prepare
     other = sink_of(path, "word", "n", life=2)
     assert sorted(other.prepared()) == ["1-1-1-abc", "1-2-1-abc"]
     other.commit(1, "1-1-1-abc")
     other.abort("1-2-1-abc")
     assert rows_of(path) == [{"word": "a", "n": 1}]
     assert [name for name in os.listdir(tmp_path / "t" / lake.STAGED) if "-done-" not in name] == []
-    other.process(row(word="b", n=1))  # a namesake counts from 1 again
+    other.process(row(word="b", n=1))  # another topology of the same name counts from 1 again
     assert other.prepare(checkpoint(1, task=1)) == "1-1-1-abc"
     with pytest.raises(ConnectError, match=r"1-2-1-abc.* is missing, and was never committed"):
         other.commit(2, "1-2-1-abc")
 
 
-def test_of_two_that_commit_the_same_at_once_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_concurrent_commits_of_a_token_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make(tmp_path / "t")
     sink = sink_of(path, "word", "n")
     sink.process(row(word="a", n=1))
@@ -90,7 +88,7 @@ def test_of_two_that_commit_the_same_at_once_one_does(tmp_path: Path, monkeypatc
     def racing() -> DeltaTable:
         tables.append(sink._open_table())
         if len(tables) < 3:
-            write(path, [{"word": "other", "n": len(tables)}])  # which is no conflict
+            write(path, [{"word": "other", "n": len(tables)}])  # which does not conflict
         return tables[-1]
 
     sink.process(row(word="b", n=2))
@@ -100,8 +98,8 @@ def test_of_two_that_commit_the_same_at_once_one_does(tmp_path: Path, monkeypatc
     assert (len(tables), len(rows_of(path))) == (1, 3)
 
 
-def test_what_several_have_staged_is_committed_at_once_and_again_not_at_all(tmp_path: Path) -> None:
-    """As by the driver of a batch: attempts are counted from 0, and are all of the same task in their tokens."""
+def test_staged_files_of_several_tasks_are_committed_once(tmp_path: Path) -> None:
+    """Commit like the driver of a batch: attempts count from 0, and all tokens have the same task."""
     path, config = make(tmp_path / "t"), {"user.delta.path": str(tmp_path / "t")}
     tokens = [f"0-{attempt}-0-ab" for attempt in (0, 2, 3)]
     for partition, token in enumerate([*tokens, "0-1-0-ab"]):
@@ -123,8 +121,8 @@ def test_what_several_have_staged_is_committed_at_once_and_again_not_at_all(tmp_
     driver.close()
 
 
-def test_a_stream_has_one_mark_and_what_is_older_than_it_is_refused(tmp_path: Path) -> None:
-    """Its runs are many; the numbers of their tokens go up. Rows of an older one would pass for known."""
+def test_stream_has_one_mark_and_older_tokens_are_rejected(tmp_path: Path) -> None:
+    """A stream has many runs with growing token numbers; rows of an older run would count as known."""
     path, config = make(tmp_path / "t"), {"user.delta.path": str(tmp_path / "t")}
     staged = [(f"0-{number}-0-{run}", run) for number, run in ((7, "aa"), (9, "bb"), (8, "cc"))]
     for token, run in staged:
@@ -150,7 +148,7 @@ def test_a_stream_has_one_mark_and_what_is_older_than_it_is_refused(tmp_path: Pa
 
 
 def mark_in(path: str) -> tuple[str, int]:
-    """The mark of the only writer there is."""
+    """Return the mark of the only writer."""
     log = (Path(path) / "_delta_log").glob("*.json")
     lines = [line for file in log for line in file.read_text().splitlines() if line.startswith('{"txn"')]
     (found,) = (json.loads(line)["txn"] for line in lines)
@@ -171,9 +169,7 @@ def mark_in(path: str) -> tuple[str, int]:
         ({"n": 1, "at": typed(1)["local"]}, "the column holds datetime with a time zone"),
     ],
 )  # fmt: skip
-def test_what_a_column_cannot_hold_is_named_when_it_is_processed(
-    value: dict[str, Any], why: str, tmp_path: Path
-) -> None:
+def test_value_that_a_column_cannot_hold_is_named(value: dict[str, Any], why: str, tmp_path: Path) -> None:
     sink = sink_of(make(tmp_path / "t", TYPES), *value)
     with pytest.raises(ConnectError, match=f"DeltaSink: field '{list(value)[-1]}' is .*and .*{why}"):
         sink.process(row(**value))
@@ -190,7 +186,7 @@ def test_decimals_that_fit_are_kept(value: str, tmp_path: Path) -> None:
     assert [found["price"] for found in rows_of(path)] == [Decimal(value)]
 
 
-def test_what_is_wrong_with_a_table_is_said_at_the_start(tmp_path: Path) -> None:
+def test_invalid_table_is_rejected_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConnectError, match=r"DeltaSink: no Delta table at .*: create it"):
         sink_of(tmp_path / "none", "n")
     assert not (tmp_path / "none").exists()
@@ -208,7 +204,7 @@ def test_what_is_wrong_with_a_table_is_said_at_the_start(tmp_path: Path) -> None
         sink_of(tmp_path / "l", "n", "tags")
 
 
-def test_what_a_writer_would_have_to_compute_is_refused_by_name(tmp_path: Path) -> None:
+def test_table_features_that_need_computation_are_rejected(tmp_path: Path) -> None:
     tables = {
         "deletionVectors": {"configuration": {"delta.enableDeletionVectors": "true"}},
         "column mapping": {"configuration": {"delta.columnMapping.mode": "name"}},
@@ -224,7 +220,7 @@ def test_what_a_writer_would_have_to_compute_is_refused_by_name(tmp_path: Path) 
         sink_of(path, "word", "n")
 
 
-def test_a_table_that_was_altered_in_between_keeps_what_waits(tmp_path: Path) -> None:
+def test_altered_table_keeps_prepared_rows(tmp_path: Path) -> None:
     path = make(tmp_path / "t")
     sink = sink_of(path, "word", "n")
     sink.process(row(word="a", n=1))
@@ -240,9 +236,7 @@ def test_a_table_that_was_altered_in_between_keeps_what_waits(tmp_path: Path) ->
     assert rows_of(path) == [{"word": "a", "n": 1}]
 
 
-def test_a_table_that_takes_no_commit_is_named_and_the_rows_are_safe(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_commit_is_named_and_keeps_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make(tmp_path / "t")
     sink = sink_of(path, "word", "n")
     sink.process(row(word="a", n=1))
@@ -258,7 +252,7 @@ def test_a_table_that_takes_no_commit_is_named_and_the_rows_are_safe(
     assert rows_of(path) == [{"word": "a", "n": 1}]
 
 
-def test_without_the_library_the_cure_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.import_module
 
     def without(name: str, *more: Any) -> Any:

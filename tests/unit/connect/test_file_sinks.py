@@ -1,4 +1,4 @@
-"""Sinks that write a file for each checkpoint and task: what is seen when, what a format holds, a full disk."""
+"""Sinks that write one file per checkpoint and task: visibility, formats, and a full disk."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def seen(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", [JsonLinesSink, CsvSink])
-def test_a_checkpoint_is_seen_when_it_is_committed_and_as_often_as_one_likes(kind: Any, tmp_path: Path) -> None:
+def test_checkpoint_is_visible_once_committed_and_commit_is_idempotent(kind: Any, tmp_path: Path) -> None:
     sink = made(kind(), {"user.sink.folder": str(tmp_path)})
     assert sink.prepare(checkpoint(1)) is None, "nothing was written"
     sink.process(row(word="a", count=1))
@@ -45,12 +45,12 @@ def test_a_checkpoint_is_seen_when_it_is_committed_and_as_often_as_one_likes(kin
     sink.close()
 
 
-def test_another_task_commits_what_a_dead_one_has_prepared_and_its_open_file_goes(tmp_path: Path) -> None:
+def test_another_task_commits_prepared_files_and_open_files_are_removed(tmp_path: Path) -> None:
     config = {"user.sink.folder": str(tmp_path)}
     dead = made(JsonLinesSink(), config, TaskPlace(task=2))
     dead.process(row(n=1))
     token = dead.prepare(checkpoint(1, task=2))
-    dead.process(row(n=2))  # and it dies
+    dead.process(row(n=2))  # and dies
     other = made(JsonLinesSink(), config, TaskPlace(task=1))
     assert len(list(tmp_path.glob(".*-open-*"))) == 1, "it may live: it is a task of the component"
     other.commit(1, token)
@@ -60,7 +60,7 @@ def test_another_task_commits_what_a_dead_one_has_prepared_and_its_open_file_goe
     dead.close()
 
 
-def test_files_of_others_in_the_same_folder_are_not_touched(tmp_path: Path) -> None:
+def test_files_of_other_sinks_in_the_folder_are_untouched(tmp_path: Path) -> None:
     config = {"user.sink.folder": str(tmp_path)}
     names = [("T", "a.b"), ("T.a", "b"), ("T", "a"), ("T", "a-1")]
     sinks = [made(JsonLinesSink(), config, TaskPlace(component, topology=topology)) for topology, component in names]
@@ -70,19 +70,19 @@ def test_files_of_others_in_the_same_folder_are_not_touched(tmp_path: Path) -> N
     assert [sink.prepared() for sink in sinks] == [[f"1-{n}-1-abc"] for n in range(1, 5)]
 
 
-def test_what_was_prepared_and_is_gone_is_said(tmp_path: Path) -> None:
+def test_missing_prepared_file_is_reported(tmp_path: Path) -> None:
     sink = made(CsvSink(), {"user.sink.folder": str(tmp_path)})
     with pytest.raises(ConnectError, match=r"1-7-1-abc.csv was prepared for checkpoint 7, is missing"):
         sink.commit(7, "1-7-1-abc")
 
 
-# What happens to a task's output: a checkpoint that writes something or nothing, a commit that dies on its way (before
-# the file is seen, behind it), readers that take all files away, a new process.
+# Events for a task's output: a checkpoint with or without data, a commit that dies before or after the file is
+# visible, readers that remove all files, and a new process.
 STEPS = st.lists(st.sampled_from(["write", "nothing", "marked", "seen", "taken", "restart"]), max_size=12)
 
 
 @given(STEPS)
-def test_a_commit_that_comes_again_is_one_whoever_has_taken_the_file_away(steps: list[str]) -> None:
+def test_repeated_commit_is_idempotent_after_files_were_removed(steps: list[str]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder, tokens = Path(name), list[str]()
         config, read = {"user.sink.folder": name}, list[int]()
@@ -107,7 +107,7 @@ def test_a_commit_that_comes_again_is_one_whoever_has_taken_the_file_away(steps:
                 sink.commit(number, tokens[-1])
                 if step == "seen":
                     take_away()
-            other = made(JsonLinesSink(), config, TaskPlace(task=2))  # a restore, and who commits for others
+            other = made(JsonLinesSink(), config, TaskPlace(task=2))  # a restore by a task that commits for others
             for token in tokens:
                 other.commit(number, token)
         take_away()
@@ -115,7 +115,7 @@ def test_a_commit_that_comes_again_is_one_whoever_has_taken_the_file_away(steps:
         assert len(list(folder.iterdir())) == min(1, len(tokens)), "a mark is left, and nothing else"
 
 
-def test_marks_are_of_one_task_and_one_life(tmp_path: Path) -> None:
+def test_marks_belong_to_one_task_and_one_life(tmp_path: Path) -> None:
     config = {"user.sink.folder": str(tmp_path)}
     sink = made(JsonLinesSink(), config)
     sink.process(row(n=1))
@@ -128,7 +128,7 @@ def test_marks_are_of_one_task_and_one_life(tmp_path: Path) -> None:
         with pytest.raises(ConnectError, match="was never committed"):
             sink.commit(9, token)
     namesake = made(JsonLinesSink(), config, TaskPlace(life=2))
-    namesake.commit(9, "1-9-1-abc")  # it goes on from a checkpoint of the other
+    namesake.commit(9, "1-9-1-abc")  # it resumes from a checkpoint of the other topology
     with pytest.raises(ConnectError, match="was never committed"):
         namesake.commit(8, "1-8-1-abc")
 
@@ -140,7 +140,9 @@ _CELLS = st.one_of(
 
 
 @given(st.lists(st.tuples(_CELLS, _CELLS), min_size=1))
-def test_csv_is_read_back_by_any_reader(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[Any, Any]]) -> None:
+def test_csv_is_read_back_by_a_standard_reader(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[Any, Any]]
+) -> None:
     folder = tmp_path_factory.mktemp("csv")
     sink = made(CsvSink(), {"user.sink.folder": str(folder)})
     for a, b in rows:
@@ -154,7 +156,7 @@ def test_csv_is_read_back_by_any_reader(tmp_path_factory: pytest.TempPathFactory
     assert read == [[text.get(type(value), str)(value) for value in pair] for pair in rows]
 
 
-def test_csv_tells_none_from_the_empty_string_and_each_file_has_a_header(tmp_path: Path) -> None:
+def test_csv_distinguishes_none_from_empty_text_and_each_file_has_a_header(tmp_path: Path) -> None:
     sink = made(CsvSink(), {"user.sink.folder": str(tmp_path)})
     for number in (1, 2):
         sink.process(row(a=None, b=""))
@@ -177,9 +179,7 @@ def test_csv_tells_none_from_the_empty_string_and_each_file_has_a_header(tmp_pat
         (JsonLinesSink, 2**64, "at most 64 bits"),
     ],
 )
-def test_what_a_format_cannot_hold_is_named_when_it_is_processed(
-    kind: Any, value: Any, why: str, tmp_path: Path
-) -> None:
+def test_value_that_a_format_cannot_hold_is_named(kind: Any, value: Any, why: str, tmp_path: Path) -> None:
     sink = made(kind(), {"user.sink.folder": str(tmp_path)})
     sink.process(row(good=1, field="fits"))
     with pytest.raises(ConnectError, match=rf"{kind.__name__}: field 'field' is .*{why}.*: change it in a bolt"):
@@ -189,7 +189,7 @@ def test_what_a_format_cannot_hold_is_named_when_it_is_processed(
 
 @contextmanager
 def room_of(size_bytes: int) -> Iterator[None]:
-    """Files of this process cannot grow beyond this."""
+    """Limit the size of files of this process."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
     try:
@@ -198,7 +198,7 @@ def room_of(size_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_on_a_full_disk_nothing_is_prepared_and_nothing_forgotten(tmp_path: Path) -> None:
+def test_full_disk_prepares_nothing_and_loses_nothing(tmp_path: Path) -> None:
     sink = made(JsonLinesSink(), {"user.sink.folder": str(tmp_path)})
     sink.process(row(text="x" * 100_000))
     with (
@@ -207,16 +207,16 @@ def test_on_a_full_disk_nothing_is_prepared_and_nothing_forgotten(tmp_path: Path
     ):
         sink.prepare(checkpoint(1))
     with pytest.raises(ConnectError, match="cannot write"):
-        sink.prepare(checkpoint(2))  # nobody can say what of it is on disk
+        sink.prepare(checkpoint(2))  # the state on disk is unknown
     assert (sink.prepared(), seen(tmp_path)) == ([], [])
     sink.close()
-    again = made(JsonLinesSink(), {"user.sink.folder": str(tmp_path)})  # as the restore makes it
+    again = made(JsonLinesSink(), {"user.sink.folder": str(tmp_path)})  # as after a restore
     again.process(row(text="x" * 100_000))
     again.commit(3, again.prepare(checkpoint(3)))
     assert len(seen(tmp_path)) == 1
 
 
-def test_a_folder_that_cannot_be_is_said_with_its_key(tmp_path: Path) -> None:
+def test_invalid_folder_is_named_with_its_key(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BadConfig, match=r"CsvSink needs config 'user.sink.folder': the folder it writes into"):
         made(CsvSink(), {})

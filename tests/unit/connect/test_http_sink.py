@@ -1,4 +1,4 @@
-"""The HTTP sink against a real server that remembers idempotency keys."""
+"""HTTP sink on a real server that remembers idempotency keys."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def sink_to(url: str, folder: Path, **more: Any) -> HttpSink:
     return made(HttpSink(), {**config, **more})
 
 
-def test_a_batch_is_posted_with_its_key_until_it_is_taken_and_once(server: KeepingServer, tmp_path: Path) -> None:
+def test_batch_is_posted_with_its_key_until_accepted(server: KeepingServer, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("hush\n")
     more = {"user.http.token.file": str(tmp_path / "token"), "user.http.headers": {"X-Source": "test"}}
     sink = sink_to(server.url, tmp_path / "spool", **more)
@@ -54,7 +54,7 @@ def test_a_batch_is_posted_with_its_key_until_it_is_taken_and_once(server: Keepi
     sink.close()
 
 
-def test_after_a_fault_another_posts_the_same_bytes_with_the_same_key(server: KeepingServer, tmp_path: Path) -> None:
+def test_retry_by_another_task_posts_the_same_bytes_and_key(server: KeepingServer, tmp_path: Path) -> None:
     first = sink_to(server.url, tmp_path)
     first.process(row(n=1))
     token = first.prepare(checkpoint(1))
@@ -79,7 +79,7 @@ def test_after_a_fault_another_posts_the_same_bytes_with_the_same_key(server: Ke
         (500, 3, "did not accept batch .* in 3 attempts; the last time it said 500 .*The batch is safe in"),
     ],
 )
-def test_a_refusal_is_named_and_the_batch_stays(
+def test_rejection_is_named_and_the_batch_is_kept(
     server: KeepingServer, status: int, tries: int, said: str, tmp_path: Path
 ) -> None:
     sink = sink_to(server.url, tmp_path)
@@ -94,7 +94,7 @@ def test_a_refusal_is_named_and_the_batch_stays(
     sink.close()
 
 
-def test_nobody_there(server: KeepingServer, tmp_path: Path) -> None:
+def test_unreachable_server_is_reported(server: KeepingServer, tmp_path: Path) -> None:
     sink = sink_to("http://127.0.0.1:9", tmp_path)
     sink.process(row(n=1))
     with pytest.raises(ConnectError, match=r"the last time it gave no answer .ConnectError"):
@@ -102,7 +102,7 @@ def test_nobody_there(server: KeepingServer, tmp_path: Path) -> None:
     sink.close()
 
 
-def test_marks_of_long_ago_go_and_others_stay(server: KeepingServer, tmp_path: Path) -> None:
+def test_old_marks_are_removed_and_others_stay(server: KeepingServer, tmp_path: Path) -> None:
     names = ["Topology.sink-1-1-1-a", "Topology.sink-1-5-2-a", "Topology.sink-9-2000-1-a", "Topology.sink-b-1-1-1-a"]
     for name in names:
         (tmp_path / f"{name}.sent").touch()
@@ -120,7 +120,7 @@ def test_marks_of_long_ago_go_and_others_stay(server: KeepingServer, tmp_path: P
         ("http://host:port/", "as http:// or https://"),
     ],
 )
-def test_an_address_that_will_not_do(url: str, said: str, tmp_path: Path) -> None:
+def test_invalid_address_is_rejected(url: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(BadConfig, match=said) as raised:
         sink_to(url, tmp_path)
     assert "secret" not in str(raised.value)

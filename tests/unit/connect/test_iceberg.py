@@ -1,5 +1,7 @@
-"""Iceberg tables: rows are there once with their checkpoint, are read by field ids as they were at a snapshot, and what
-would go wrong is refused by name. Its process is killed in ``test_lake_kills.py``."""
+"""Iceberg tables: rows appear once with their checkpoint and are read by field id at a snapshot.
+
+Unsupported features are rejected by name. ``test_lake_kills.py`` kills the sink's process.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def read(reader: LakeReader) -> list[Any]:
     return [tuple(one) for each in ranges if each is not None for rows in read_rows(reader, each) for one in rows]
 
 
-def test_rows_of_every_type_come_with_their_checkpoint_and_once_and_are_read_again(tmp_path: Path) -> None:
+def test_rows_of_every_type_are_written_once_and_read_back(tmp_path: Path) -> None:
     make(tmp_path, TYPES)
     assert (reader_of(tmp_path, ("n",)).splits(), rows_of(tmp_path)) == ([], [])
     sink = sink_of(tmp_path, *TYPES.names)
@@ -64,7 +66,7 @@ def test_rows_of_every_type_come_with_their_checkpoint_and_once_and_are_read_aga
     assert sorted(found) == [tuple(record.values()) for record in expected]
 
 
-def test_of_two_that_commit_the_same_at_once_one_does_and_a_batch_is_one_commit(tmp_path: Path) -> None:
+def test_one_of_concurrent_commits_succeeds_and_a_batch_is_one_commit(tmp_path: Path) -> None:
     make(tmp_path)
     config, tokens = config_of(tmp_path), [f"0-{attempt}-0-ab" for attempt in (0, 1)]
     driver = IcebergSink()
@@ -88,7 +90,7 @@ def test_of_two_that_commit_the_same_at_once_one_does_and_a_batch_is_one_commit(
     driver.close()
 
 
-def test_columns_are_matched_by_field_ids_and_a_snapshot_stays(tmp_path: Path) -> None:
+def test_columns_match_by_field_id_and_a_snapshot_is_stable(tmp_path: Path) -> None:
     make(tmp_path)
     write(tmp_path, [{"word": "a", "n": 1}, {"word": None, "n": 2}])
     before = opened(tmp_path).load_table("lake.t").current_snapshot().snapshot_id
@@ -96,7 +98,7 @@ def test_columns_are_matched_by_field_ids_and_a_snapshot_stays(tmp_path: Path) -
         change.rename_column("word", "text")
     pyiceberg = importlib.import_module("pyiceberg.types")
     with opened(tmp_path).load_table("lake.t").update_schema() as change:
-        change.add_column("word", pyiceberg.LongType())  # of the old name, and another column
+        change.add_column("word", pyiceberg.LongType())  # a new column with the old name
     later = arrow.schema([("text", arrow.string()), ("n", arrow.int64()), ("word", arrow.int64())])
     write(tmp_path, [{"text": "b", "n": 3, "word": 7}], later)
     assert sorted(read(reader_of(tmp_path, ("n", "text", "word")))) == [(1, "a", None), (2, None, None), (3, "b", 7)]
@@ -106,7 +108,7 @@ def test_columns_are_matched_by_field_ids_and_a_snapshot_stays(tmp_path: Path) -
         reader_of(tmp_path, ("n",), 5)
 
 
-def test_what_would_go_wrong_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_table_or_value_is_rejected_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(tmp_path)
     with pytest.raises(ConnectError, match=r"IcebergSink: no Iceberg table lake.none in the catalog: create it"):
         sink_of(tmp_path, "n", name="lake.none")
@@ -125,10 +127,10 @@ def test_what_would_go_wrong_is_refused_by_name(tmp_path: Path, monkeypatch: pyt
         IcebergRows.reader(config, ("m",), "")
 
 
-def test_what_is_closed_leaves_no_thread_behind(tmp_path: Path) -> None:
-    """Else its task could not go on with another generation."""
+def test_close_leaves_no_thread(tmp_path: Path) -> None:
+    """A remaining thread would prevent the task from joining another generation."""
     make(tmp_path)
-    end_threads()  # those of other tests
+    end_threads()  # threads of other tests
     before = set(threading.enumerate())
     for number in (1, 2):
         sink = sink_of(tmp_path, "word", "n")
@@ -145,7 +147,7 @@ def test_what_is_closed_leaves_no_thread_behind(tmp_path: Path) -> None:
         assert set(threading.enumerate()) == before
 
 
-def test_a_catalog_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unavailable_catalog_or_library_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     absent = {"type": "sql", "uri": f"sqlite:///{tmp_path}/none/catalog.db", "warehouse": f"file://{tmp_path}/w"}
     with pytest.raises(ConnectError, match=r"lake.t cannot be read from its catalog \(OperationalError"):
         made(IcebergSink(), {**config_of(tmp_path), "user.iceberg.catalog": absent})

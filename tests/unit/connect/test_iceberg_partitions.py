@@ -1,5 +1,7 @@
-"""Partitions of Iceberg tables: what is written is found by the library's own scans, which leave out partitions that
-cannot have it; and delete files, which are refused."""
+"""Partitions of Iceberg tables: the library's partition-pruning scans find written rows.
+
+Delete files are rejected.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ ROWS = [*SINCE, OLD, {**typed(4), "word": "", "price": Decimal("7.50")}, {**dict
 
 
 def put(folder: Path, rows: list[dict[str, Any]], *fields: str) -> IcebergSink:
-    """By a sink, in one checkpoint."""
+    """Write the rows with a sink in one checkpoint."""
     sink = sink_of(folder, *fields)
     for each in rows:
         sink.process(row(**each))
@@ -52,7 +54,7 @@ def put(folder: Path, rows: list[dict[str, Any]], *fields: str) -> IcebergSink:
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_what_is_written_is_where_the_library_looks_for_it(spec: str, tmp_path: Path) -> None:
+def test_library_scans_find_the_written_rows(spec: str, tmp_path: Path) -> None:
     expressions = importlib.import_module("pyiceberg.expressions")
     make(tmp_path, TYPES, by=SPECS[spec])
     put(tmp_path, ROWS, *TYPES.names)
@@ -74,8 +76,8 @@ def _literal(value: Any) -> Any:
     return value.isoformat() if isinstance(value, dt.date) else value
 
 
-def test_the_partitions_are_those_that_the_spec_of_the_format_gives(tmp_path: Path) -> None:
-    """Its appendix has these hashes of 34, of 14.20 and of a text."""
+def test_partitions_follow_the_format_specification(tmp_path: Path) -> None:
+    """Its appendix lists these hashes of 34, of 14.20 and of a text."""
     make(tmp_path, TYPES, by=(("n", "bucket[1000]"), ("price", "bucket[1000]"), ("word", "bucket[1000]")))
     rows = [{"n": 34, "price": Decimal(text), "word": "iceberg"} for text in ("14.20", "14.2")]
     put(tmp_path, rows, "n", "price", "word")
@@ -85,7 +87,7 @@ def test_the_partitions_are_those_that_the_spec_of_the_format_gives(tmp_path: Pa
     assert (only["record_count"], only["file_count"]) == (2, 1)
 
 
-def test_a_table_in_a_folder_with_a_strange_name(tmp_path: Path) -> None:
+def test_folder_with_special_characters_is_supported(tmp_path: Path) -> None:
     folder = tmp_path / "a b%20c"
     folder.mkdir()
     make(folder, by=(("word", "identity"),))
@@ -95,7 +97,7 @@ def test_a_table_in_a_folder_with_a_strange_name(tmp_path: Path) -> None:
     assert len(list(folder.glob("warehouse/**/by_word_identity=a+b%2F%25/*.parquet"))) == 1
 
 
-def test_files_of_older_partitions_and_of_another_writer_are_read_beside(tmp_path: Path) -> None:
+def test_files_of_older_partition_specs_are_read(tmp_path: Path) -> None:
     make(tmp_path)
     write(tmp_path, [{"word": "a", "n": 1}])
     partition(tmp_path, (("word", "identity"),))
@@ -104,15 +106,15 @@ def test_files_of_older_partitions_and_of_another_writer_are_read_beside(tmp_pat
     assert sorted(read(reader_of(tmp_path, ("n", "word")))) == [(1, "a"), (2, "b"), (3, None), (4, "b")]
 
 
-def test_a_column_that_files_lack_has_the_value_of_their_partition(tmp_path: Path) -> None:
-    """As of tables that were brought from Hive."""
+def test_missing_column_has_the_value_of_its_partition(tmp_path: Path) -> None:
+    """Occurs in tables migrated from Hive."""
     make(tmp_path, by=(("word", "identity"),))
     imported(tmp_path, [{"n": 1}, {"n": 2}], "a b")
     put(tmp_path, [{"word": "c", "n": 3}], "word", "n")
     assert sorted(read(reader_of(tmp_path, ("n", "word")))) == [(1, "a b"), (2, "a b"), (3, "c")]
 
 
-def test_what_waits_for_other_partitions_is_kept_and_the_table_can_be_altered_back(tmp_path: Path) -> None:
+def test_rows_staged_for_another_partition_spec_are_kept(tmp_path: Path) -> None:
     make(tmp_path, by=(("n", "bucket[2]"),))
     sink = sink_of(tmp_path, "word", "n")
     for n in range(8):
@@ -129,7 +131,7 @@ def test_what_waits_for_other_partitions_is_kept_and_the_table_can_be_altered_ba
     assert sorted(found["n"] for found in rows_of(tmp_path)) == list(range(8))
 
 
-def test_what_cannot_be_a_partition_is_refused_by_name(tmp_path: Path) -> None:
+def test_unsupported_partition_is_rejected_by_name(tmp_path: Path) -> None:
     make(tmp_path, TYPES, by=(("x", "identity"),))
     with pytest.raises(
         ConnectError, match=r"IcebergSink cannot write .*, which has the column x double as a partition"
@@ -153,16 +155,16 @@ def test_what_cannot_be_a_partition_is_refused_by_name(tmp_path: Path) -> None:
     ("kind", "why"),
     [("position", "it has delete files, which name rows by their positions"), ("equality", "support equality deletes")],
 )
-def test_delete_files_are_refused_by_name(kind: str, why: str, tmp_path: Path) -> None:
+def test_delete_files_are_rejected_by_name(kind: str, why: str, tmp_path: Path) -> None:
     make(tmp_path, WORDS, by=(("word", "identity"),))
     write(tmp_path, [{"word": "a", "n": 1}, {"word": "a", "n": 2}, {"word": "b", "n": 3}])
     before = opened(tmp_path).load_table("lake.t").current_snapshot().snapshot_id
     with_deletes(tmp_path, kind, {"word": "a", "n": 1})
-    if kind == "position":  # what was made is a delete file: the library leaves its row out
+    if kind == "position":  # a delete file was written: the library omits its row
         assert sorted(found["n"] for found in rows_of(tmp_path)) == [2, 3]
     with pytest.raises(ConnectError, match=rf"iceberg cannot read .* at snapshot \d+ \(.*{why}.*\): rewrite the table"):
         reader_of(tmp_path, ("n",))
     assert sorted(read(reader_of(tmp_path, ("n",), before))) == [(1,), (2,), (3,)]
-    put(tmp_path, [{"word": "a", "n": 1}], "word", "n")  # which what was deleted before does not concern
+    put(tmp_path, [{"word": "a", "n": 1}], "word", "n")  # earlier deletes do not affect this row
     if kind == "position":
         assert sorted(found["n"] for found in rows_of(tmp_path)) == [1, 2, 3]

@@ -17,7 +17,7 @@ STORY = Path(__file__).with_name("lake_story.py")
 
 
 def told(folder: Path, seed: int, form: str) -> tuple[int, list[int]]:
-    """How often the story's process was killed, and what is in its table."""
+    """Return the number of kills and the contents of the table."""
     folder.mkdir()
     path = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run(
@@ -30,7 +30,7 @@ def told(folder: Path, seed: int, form: str) -> tuple[int, list[int]]:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_process_that_is_killed_again_and_again_writes_each_row_once(form: str, tmp_path: Path) -> None:
+def test_repeatedly_killed_process_writes_each_row_once(form: str, tmp_path: Path) -> None:
     killed, found = told(tmp_path / "story", 1, form)
     assert killed >= 3
     assert found == list(range(ROWS))

@@ -1,5 +1,7 @@
-"""Partitions of Delta tables: named and read as the library does it, one file for each and no more than were said, and
-staged, committed and thrown away together. Processes are killed in ``test_lake_kills.py``."""
+"""Partitions of Delta tables: names as in the library, one file per partition, and a limited number.
+
+They are staged, committed and aborted together. ``test_lake_kills.py`` kills the processes.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ def sink_of(path: Path | str, *fields: str, **more: Any) -> DeltaSink:
 
 
 def put(sink: DeltaSink, rows: list[dict[str, Any]], number: int = 1) -> str:
-    """Prepared; its token."""
+    """Prepare the rows and return the token."""
     for each in rows:
         sink.process(row(**each))
     token = sink.prepare(checkpoint(number))
@@ -44,14 +46,14 @@ def put(sink: DeltaSink, rows: list[dict[str, Any]], number: int = 1) -> str:
 
 
 def read(path: Path | str, fields: tuple[str, ...]) -> list[tuple[Any, ...]]:
-    """By the source."""
+    """Read the table with the source."""
     reader = DeltaRows.reader({"user.delta.path": str(path)}, fields, "")
     ranges = [reader.bounds(split) for split in reader.splits()]
     return [tuple(one) for each in ranges if each is not None for rows in read_rows(reader, each) for one in rows]
 
 
 def logged(path: Path | str) -> list[tuple[str, dict[str, Any]]]:
-    """Folders and values of partitions, as the log has them."""
+    """Return folders and partition values from the log."""
     lines = [line for file in sorted(Path(path, "_delta_log").glob("*.json")) for line in file.read_text().split("\n")]
     adds = [json.loads(line)["add"] for line in lines if line.startswith('{"add"')]
     return sorted((os.path.dirname(unquote(add["path"])), add["partitionValues"]) for add in adds)
@@ -65,7 +67,7 @@ def logged(path: Path | str) -> list[tuple[str, dict[str, Any]]]:
         ("local", [dt.datetime(1, 1, 1, microsecond=1), dt.datetime(9999, 12, 31, 23), None]),
     ],
 )  # fmt: skip
-def test_partitions_are_named_as_the_library_names_them(column: str, values: list[Any], tmp_path: Path) -> None:
+def test_partitions_are_named_as_by_the_library(column: str, values: list[Any], tmp_path: Path) -> None:
     schema = arrow.schema([TYPES.field(column), ("id", arrow.int64())])
     rows = [{column: value, "id": number} for number, value in enumerate(values)]
     write(tmp_path / "theirs", rows, schema, partition_by=[column])
@@ -78,7 +80,7 @@ def test_partitions_are_named_as_the_library_names_them(column: str, values: lis
     assert deltalake.DeltaTable(ours).vacuum(retention_hours=0, enforce_retention_duration=False) == []
 
 
-def test_a_moment_is_written_with_its_zone_for_readers_have_zones_of_their_own(tmp_path: Path) -> None:
+def test_timestamp_partition_is_written_in_utc(tmp_path: Path) -> None:
     path = make(tmp_path / "t", arrow.schema([TYPES.field("at"), TYPES.field("n")]), partition_by=["at"])
     sink = sink_of(path, "at", "n")
     east = MOMENT.astimezone(dt.timezone(dt.timedelta(hours=5)))
@@ -89,9 +91,7 @@ def test_a_moment_is_written_with_its_zone_for_readers_have_zones_of_their_own(t
         sink.process(row(at=dt.datetime(1, 1, 1, tzinfo=east.tzinfo), n=3))
 
 
-def test_rows_of_every_type_lie_in_folders_of_two_columns_and_a_checkpoint_has_a_file_in_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoint_has_one_file_per_partition_of_two_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lake_sink, "ROWS_A_GROUP", 4)
     path = make(tmp_path / "t", TYPES, partition_by=["word", "ok"])
     sink = sink_of(path, *TYPES.names)
@@ -107,14 +107,14 @@ def test_rows_of_every_type_lie_in_folders_of_two_columns_and_a_checkpoint_has_a
     sink.close()
 
 
-def test_what_is_thrown_away_goes_whole_also_where_the_first_file_is_missing(tmp_path: Path) -> None:
+def test_abort_removes_all_files_even_without_the_first(tmp_path: Path) -> None:
     path = make(tmp_path / "t", partition_by=["word"])
     staged, rows = tmp_path / "t" / lake.STAGED, [{"word": word, "n": 1} for word in "abc"]
     sink = sink_of(path, "word", "n")
     token = put(sink, rows)
     assert len(list(staged.iterdir())) == 3
     (first,) = staged.glob(f".*-{token}.parquet")
-    first.unlink()  # as of a process that died while it named them
+    first.unlink()  # as of a process that died while it renamed them
     assert sink.prepared() == [token]
     sink.abort(token)
     assert (sink.prepared(), list(staged.iterdir())) == ([], [])
@@ -122,7 +122,7 @@ def test_what_is_thrown_away_goes_whole_also_where_the_first_file_is_missing(tmp
         sink.process(row(**each))
     sink._write_groups()
     assert len(list(staged.glob(".*-open-*"))) == 3
-    other = sink_of(path, "word", "n")  # sweeps what its predecessor had open
+    other = sink_of(path, "word", "n")  # removes the open files of its predecessor
     assert list(staged.iterdir()) == []
     put(other, rows)
     other.forget()
@@ -135,7 +135,7 @@ def test_what_is_thrown_away_goes_whole_also_where_the_first_file_is_missing(tmp
     assert (list(staged.iterdir()), rows_of(path)) == ([], [])
 
 
-def test_a_partition_that_somebody_removed_is_said_and_nothing_is_committed(tmp_path: Path) -> None:
+def test_removed_partition_file_prevents_the_commit(tmp_path: Path) -> None:
     path = make(tmp_path / "t", partition_by=["word"])
     sink = sink_of(path, "word", "n")
     token = put(sink, [{"word": word, "n": 1} for word in "ab"])
@@ -171,7 +171,7 @@ def test_files_of_several_tasks_and_partitions_are_one_transaction(tmp_path: Pat
     driver.close()
 
 
-def test_more_partitions_than_were_said_are_an_error_that_names_the_cure(tmp_path: Path) -> None:
+def test_too_many_partitions_are_an_error_with_a_remedy(tmp_path: Path) -> None:
     path = make(tmp_path / "t", partition_by=["word"])
     sink = sink_of(path, "word", "n", partitions=2)
     for word in "aabab":
@@ -179,7 +179,7 @@ def test_more_partitions_than_were_said_are_an_error_that_names_the_cure(tmp_pat
     with pytest.raises(ConnectError, match=r"more than 2 partitions \(by word str\?\).*config 'user.delta.partitions'"):
         sink.process(row(word="c", n=1))
     token = put(sink, [])
-    put(sink, [{"word": word, "n": 1} for word in "cd"], 2)  # another checkpoint has others
+    put(sink, [{"word": word, "n": 1} for word in "cd"], 2)  # another checkpoint has other partitions
     sink.commit(1, token)
     assert len(rows_of(path)) == 5
     plain = sink_of(make(tmp_path / "plain"), "word", "n", partitions=1)
@@ -190,7 +190,7 @@ def test_more_partitions_than_were_said_are_an_error_that_names_the_cure(tmp_pat
     ("column", "what"),
     [("raw", r"the column raw bytes\? as a partition"), ("x", r"float\? as a partition"), ("price", r"Decimal\(10, 2")],
 )
-def test_a_column_that_cannot_be_a_partition_is_refused_by_name(column: str, what: str, tmp_path: Path) -> None:
+def test_unsupported_partition_column_is_rejected_by_name(column: str, what: str, tmp_path: Path) -> None:
     path = make(tmp_path / "t", TYPES, partition_by=[column])
     with pytest.raises(ConnectError, match=f"DeltaSink cannot write the Delta table .*, which has .*{what}"):
         sink_of(path, "n", column)
@@ -203,9 +203,7 @@ def test_a_column_that_cannot_be_a_partition_is_refused_by_name(column: str, wha
     ("value", "why"),
     [("", "where the format reads it as null"), ("ü" * 50, "would have a name of more than 255 bytes")],
 )
-def test_a_value_that_cannot_name_a_partition_is_refused_before_it_is_taken(
-    value: str, why: str, tmp_path: Path
-) -> None:
+def test_value_that_cannot_name_a_partition_is_rejected(value: str, why: str, tmp_path: Path) -> None:
     path = make(tmp_path / "t", partition_by=["word"])
     for refuses in (
         lambda: sink_of(path, "word", "n").process(row(word=value, n=1)),
@@ -215,7 +213,7 @@ def test_a_value_that_cannot_name_a_partition_is_refused_before_it_is_taken(
             refuses()
 
 
-def test_a_table_whose_partitions_were_altered_in_between_keeps_what_waits(tmp_path: Path) -> None:
+def test_altered_partitions_keep_prepared_rows(tmp_path: Path) -> None:
     path = make(tmp_path / "t", partition_by=["word"])
     sink = sink_of(path, "word", "n")
     token = put(sink, [{"word": word, "n": 1} for word in "ab"])

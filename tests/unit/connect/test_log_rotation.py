@@ -1,4 +1,4 @@
-"""Log files that are rotated while they are read: each line comes once, by whatever task, also over restarts."""
+"""Log files rotated while being read: each line is read once, by any task, also across restarts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.connectors import TaskPlace
 
 
 class Readers:
-    """All tasks of one source. ``restart`` begins them again from what a checkpoint would hold."""
+    """All tasks of a source. ``restart`` starts them again from the state of a checkpoint."""
 
     def __init__(self, folder: Path, tasks: int, restarts: bool) -> None:
         self.folder, self.tasks, self.restarts = folder, tuple(range(1, tasks + 1)), restarts
@@ -41,7 +41,7 @@ class Readers:
             self.spouts.append((spout, recorder))
 
     def read(self) -> None:
-        """Until nothing comes; then perhaps a checkpoint, and a restart from it."""
+        """Read until nothing arrives, then optionally restart from a checkpoint."""
         for _ in range(4):
             for spout, _ in self.spouts:
                 for _ in range(8):
@@ -57,7 +57,7 @@ class Readers:
 
 
 class Log:
-    """``app.log``, whose lines are all different."""
+    """``app.log`` with distinct lines."""
 
     def __init__(self, folder: Path) -> None:
         self.path, self.written = folder / "app.log", list[str]()
@@ -107,7 +107,7 @@ def look_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("tasks", [1, 3])
 @pytest.mark.parametrize("rotate", [rename, copy_and_truncate, compress_the_last])
-def test_each_line_comes_once_over_rotations(
+def test_each_line_is_read_once_across_rotations(
     rotate: Callable[[Log], None], tasks: int, restarts: bool, tmp_path: Path
 ) -> None:
     log = Log(tmp_path / "in")
@@ -115,7 +115,7 @@ def test_each_line_comes_once_over_rotations(
     readers = Readers(tmp_path / "in", tasks, restarts)
     for size in (40, 3, 300, 1, 90):
         readers.read()
-        log.write(2)  # not read before it is rotated
+        log.write(2)  # not read before the rotation
         rotate(log)
         readers.read()
         log.write(size)
@@ -124,7 +124,7 @@ def test_each_line_comes_once_over_rotations(
     assert readers.came == Counter(log.written)
 
 
-def test_a_file_that_is_rewritten_longer_is_read_from_its_beginning(tmp_path: Path) -> None:
+def test_rewritten_longer_file_is_read_from_its_start(tmp_path: Path) -> None:
     log = Log(tmp_path / "in")
     log.write(3)
     readers = Readers(tmp_path / "in", 1, restarts=False)
@@ -135,7 +135,7 @@ def test_a_file_that_is_rewritten_longer_is_read_from_its_beginning(tmp_path: Pa
     assert set(readers.came.values()) == {1}
 
 
-def test_two_files_that_begin_alike_are_two_files(tmp_path: Path) -> None:
+def test_files_with_equal_starts_are_distinct(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "a.log").write_text("header\none\n")
@@ -147,7 +147,7 @@ def test_two_files_that_begin_alike_are_two_files(tmp_path: Path) -> None:
     assert readers.came == Counter({"header": 2, "one": 2, "two": 1})
 
 
-def test_positions_by_name_of_an_earlier_version_go_on(tmp_path: Path) -> None:
+def test_positions_by_name_of_an_earlier_release_are_used(tmp_path: Path) -> None:
     log = Log(tmp_path / "in")
     log.write(4)
     readers = Readers(tmp_path / "in", 1, restarts=False)

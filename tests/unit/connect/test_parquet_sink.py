@@ -1,4 +1,4 @@
-"""The Parquet sink: types stay, files appear with checkpoints, pyarrow is asked for by name."""
+"""Parquet sink: preserved types, files at checkpoints, and a missing pyarrow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
     return [found for file in sorted(folder.glob("[!.]*.parquet")) for found in pq.read_table(file).to_pylist()]
 
 
-def test_names_and_types_are_kept_over_row_groups_and_checkpoints(
+def test_names_and_types_are_kept_across_row_groups_and_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("pyarrow")
@@ -31,7 +31,7 @@ def test_names_and_types_are_kept_over_row_groups_and_checkpoints(
         for n in range(10)
     ]
     for n, values in enumerate(rows):
-        sink.process(row(**{**values, "price": n}))  # an int where floats are given
+        sink.process(row(**{**values, "price": n}))  # an int in a float field
         if n == 6:
             first = sink.prepare(checkpoint(1))
     second = sink.prepare(checkpoint(2))
@@ -53,7 +53,7 @@ def test_names_and_types_are_kept_over_row_groups_and_checkpoints(
         (None, [1], "this sink holds str, int, float, bool, bytes and None"),
     ],
 )
-def test_what_it_cannot_hold_is_named_when_it_is_processed(first: Any, then: Any, why: str, tmp_path: Path) -> None:
+def test_value_that_cannot_be_held_is_named(first: Any, then: Any, why: str, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     sink = made(ParquetSink(), {"user.sink.folder": str(tmp_path)})
     sink.process(row(field=first))
@@ -62,7 +62,7 @@ def test_what_it_cannot_hold_is_named_when_it_is_processed(first: Any, then: Any
     sink.close()
 
 
-def test_a_type_that_comes_too_late_and_a_type_there_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_type_and_unknown_type_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyarrow")
     monkeypatch.setattr(parquet, "ROWS_A_GROUP", 2)
     sink = made(ParquetSink(), {"user.sink.folder": str(tmp_path)})
@@ -75,7 +75,7 @@ def test_a_type_that_comes_too_late_and_a_type_there_is_not(tmp_path: Path, monk
         made(ParquetSink(), {"user.sink.folder": str(tmp_path), "user.sink.types": {"a": "money"}})
 
 
-def test_without_pyarrow_the_cure_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pyarrow_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.import_module
 
     def without(name: str, *more: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What PostgreSQL's messages mean, from positions to acks, without a server."""
+"""Decoding of PostgreSQL change messages, from positions to acks, without a server."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def table(number: int = 1, schema: bytes = b"public", key: str = "id", columns: 
 
 
 def row(kind: bytes, **parts: tuple[bytes | str | None, ...]) -> bytes:
-    """``u``: unchanged."""
+    """Encode a row message; ``u`` marks an unchanged value."""
     told = kind + struct.pack("!I", 1)
     for part, values in parts.items():
         told += part.encode() + struct.pack("!H", len(values))
@@ -46,7 +46,7 @@ def row(kind: bytes, **parts: tuple[bytes | str | None, ...]) -> bytes:
 
 
 def taken(*messages: bytes) -> list[Any]:
-    """Of a transaction whose table has been told."""
+    """Decode the messages of a transaction whose table is known."""
     made = Messages(lambda kind, data: data.decode())
     for message in (begin(), table()):
         assert made.take(message) == []
@@ -57,7 +57,7 @@ def changes(*messages: bytes) -> list[Change]:
     return [change for found in taken(*messages) for change in found]
 
 
-def test_each_kind_of_change() -> None:
+def test_each_kind_of_change_is_decoded() -> None:
     insert, update, moved, delete, emptied = changes(
         row(b"I", N=(b"1", b"a")), row(b"U", N=(b"1", None)), row(b"U", K=(b"1", None), N=(b"2", b"b")),
         row(b"D", K=(b"2", None)), b"T" + struct.pack("!IBI", 1, 0, 1),
@@ -69,7 +69,7 @@ def test_each_kind_of_change() -> None:
     assert emptied == Change("truncate", "public.t", None, None, (), 0x100, 7, AT, 4)
 
 
-def test_a_value_that_was_left_alone_is_named_unless_the_old_row_has_it() -> None:
+def test_unchanged_value_is_named_unless_the_old_row_has_it() -> None:
     left, whole = changes(
         row(b"U", N=(b"1", "u")), row(b"U", O=(b"1", b"old"), N=(b"1", "u")),
     )  # fmt: skip
@@ -77,7 +77,7 @@ def test_a_value_that_was_left_alone_is_named_unless_the_old_row_has_it() -> Non
     assert whole[2:5] == ({"id": "1", "v": "old"}, {"id": "1", "v": "old"}, ())
 
 
-def test_a_commit_counts_and_numbers_begin_anew() -> None:
+def test_commit_counts_changes_and_numbers_restart() -> None:
     _, _, first, _, again, second = taken(
         row(b"I", N=(b"1", b"a")), row(b"I", N=(b"2", b"a")), commit(0x200), begin(0x300), row(b"I", N=(b"3", b"a")),
         commit(0x400),
@@ -86,21 +86,21 @@ def test_a_commit_counts_and_numbers_begin_anew() -> None:
     assert (again[0].number, again[0].lsn) == (0, 0x300)
 
 
-def test_what_says_nothing_of_rows_and_what_is_not_known() -> None:
+def test_messages_without_rows_are_ignored_and_unknown_ones_raise() -> None:
     assert changes(b"Y" + bytes(8), b"O" + bytes(9), table(2, b"")) == []
     with pytest.raises(Unknown, match="'S', which protocol version 1 does not have"):
         changes(b"S")
 
 
 @given(st.integers(0, 2**64 - 1))
-def test_places_in_the_log_are_numbers(place: int) -> None:
+def test_log_positions_round_trip(place: int) -> None:
     assert lsn_of(text_of(place)) == place
     assert text_of(lsn_of("16/B374D848")) == "16/B374D848"
 
 
 @given(st.lists(st.integers(0, 3), max_size=8), st.randoms(use_true_random=False))
-def test_a_place_is_safe_once_all_before_it_is_acked(sizes: list[int], random: Any) -> None:
-    """The model: of all places, the furthest before the first row that is open, and each once."""
+def test_position_is_safe_once_all_earlier_rows_are_acked(sizes: list[int], random: Any) -> None:
+    """Model: the furthest position before the first open row, reported once."""
     acked, places, ids = Acked(), [], []
     last = None
     for place, size in enumerate(sizes):
@@ -125,7 +125,7 @@ def test_a_place_is_safe_once_all_before_it_is_acked(sizes: list[int], random: A
 
 
 class Piecemeal:
-    """A reader of a split whose transactions have three changes each and come one by one."""
+    """Reader of a split whose transactions have three changes each and arrive singly."""
 
     def __init__(self) -> None:
         self.confirmed: list[int] = []
@@ -144,7 +144,7 @@ def confirming(mode: str) -> tuple[Piecemeal, Confirming]:
     return reader, Confirming(reader, {Config.TOPOLOGY_RELIABILITY_MODE: mode})  # type: ignore[arg-type]  # reason: what is asked of a reader
 
 
-def test_what_a_complete_checkpoint_holds_is_confirmed() -> None:
+def test_positions_of_a_complete_checkpoint_are_confirmed() -> None:
     reader, made = confirming(Config.EFFECTIVELY_ONCE)
     assert made.read("s", None) == ([[0]], 1)
     positions = {"s": 3}
@@ -161,7 +161,7 @@ def test_what_a_complete_checkpoint_holds_is_confirmed() -> None:
     assert reader.confirmed == [3, 12], "those before a complete one never will be"
 
 
-def test_without_checkpoints_it_is_confirmed_before_it_is_given() -> None:
+def test_positions_are_confirmed_before_delivery_without_checkpoints() -> None:
     reader, made = confirming(Config.ATMOST_ONCE)
     assert made.read("s", None) == ([[0], [1], [2]], 3)
     assert reader.confirmed == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""Ready sources in ATLEAST_ONCE: what fails comes again, and a restart goes on behind what was acknowledged."""
+"""Provided sources in ATLEAST_ONCE: failed rows are emitted again, and a restart resumes after acked ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROWS = [f"row {n}" for n in range(600)]
 
 
 class ListReader(Reader):
-    """Two splits with half of the rows each; positions are how many were read."""
+    """Two splits with half of the rows each; a position is the number of rows read."""
 
     def splits(self) -> list[str]:
         return ["even", "odd"]
@@ -71,7 +71,7 @@ MAKERS: dict[str, tuple[type[Any], Callable[[Path], dict[str, Any]], list[Any]]]
 
 @pytest.fixture(params=[*MAKERS])
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], tuple[Any, Recorder]]:
-    """Starts the spout, as after a death: nothing of its memory is left."""
+    """Return a function that starts the spout without memory, as after a death."""
     kind, make, _ = MAKERS[request.param]
     config = {
         **make(tmp_path / "in"), Config.TOPOLOGY_RELIABILITY_MODE: Config.ATLEAST_ONCE,
@@ -101,7 +101,7 @@ def read_all(spout: Any, recorder: Recorder) -> None:
             spout.next_tuple()
 
 
-def test_what_fails_is_emitted_again(source: Callable[[], tuple[Any, Recorder]], rows: list[Any]) -> None:
+def test_failed_rows_are_emitted_again(source: Callable[[], tuple[Any, Recorder]], rows: list[Any]) -> None:
     spout, recorder = source()
     read_all(spout, recorder)
     first = list(recorder.emitted)
@@ -117,16 +117,14 @@ def test_what_fails_is_emitted_again(source: Callable[[], tuple[Any, Recorder]],
     assert len(recorder.emitted) == len(first) + len(again), "what is acknowledged is done with"
 
 
-def test_a_restart_goes_on_behind_what_was_acknowledged(
-    source: Callable[[], tuple[Any, Recorder]], rows: list[Any]
-) -> None:
+def test_restart_resumes_after_acked_rows(source: Callable[[], tuple[Any, Recorder]], rows: list[Any]) -> None:
     spout, recorder = source()
     read_all(spout, recorder)
     kept = {emit.values[0] for emit in recorder.emitted[:220]} | {recorder.emitted[-1].values[0]}
     for emit in recorder.emitted:
         if emit.values[0] in kept:
             spout.ack(emit.tup_id)
-    spout.settle(now=True)  # and then it dies
+    spout.settle(now=True)  # and then dies
     spout, recorder = source()
     read_all(spout, recorder)
     came = {emit.values[0] for emit in recorder.emitted}
@@ -140,7 +138,7 @@ def test_a_restart_goes_on_behind_what_was_acknowledged(
     assert recorder.emitted == []
 
 
-def test_a_source_reads_no_more_than_it_can_keep(
+def test_source_reads_at_most_what_it_can_keep(
     source: Callable[[], tuple[Any, Recorder]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tracked, "MOST_OPEN", 10)
@@ -149,7 +147,7 @@ def test_a_source_reads_no_more_than_it_can_keep(
     assert 10 <= len(recorder.emitted) < len(ROWS)
 
 
-def test_a_damaged_file_of_positions_is_named(source: Callable[[], tuple[Any, Recorder]], tmp_path: Path) -> None:
+def test_damaged_position_file_is_named(source: Callable[[], tuple[Any, Recorder]], tmp_path: Path) -> None:
     (tmp_path / "positions").mkdir()
     (tmp_path / "positions" / "Topology.source.1.json").write_text("{")
     with pytest.raises(ConnectError, match=r"positions of the source at .* cannot be read .*user.positions.folder"):
@@ -157,7 +155,7 @@ def test_a_damaged_file_of_positions_is_named(source: Callable[[], tuple[Any, Re
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 4)), max_size=20), st.randoms())
-def test_a_position_is_safe_once_all_before_it_is_acknowledged(pages: list[tuple[str, int]], random: Any) -> None:
+def test_position_is_safe_once_all_earlier_rows_are_acked(pages: list[tuple[str, int]], random: Any) -> None:
     tracker, open_rows, last = PositionTracker(), dict[str, list[tuple[int, set[Any]]]](), dict[str, int]()
     for position, (split, size) in enumerate(pages, 1):
         ids = tracker.emitted(split, [(position, n) for n in range(size)], position)

@@ -1,4 +1,4 @@
-"""Laws of the api server's record in the history: each line as often as it was written, however often it is read."""
+"""Audit records in the history: each line as often as it was written, for any number of reads."""
 
 from __future__ import annotations
 
@@ -35,9 +35,11 @@ def lines_of(root: Path) -> Counter[str]:
 
 @settings(report_multiple_bugs=False, max_examples=25, deadline=None)
 @given(STEPS)
-def test_each_line_is_there_as_often_as_it_was_written(steps: list[tuple[str, int]]) -> None:
-    """``written``: a line so many times in a millisecond; ``taken``: by a job that dies after so many days. Files take
-    four lines, and three are kept."""
+def test_each_line_is_stored_as_often_as_written(steps: list[tuple[str, int]]) -> None:
+    """``written``: a line several times in a millisecond; ``taken``: a job that dies after some days.
+
+    A file holds four lines, and three files are kept.
+    """
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
         record = RotatingFile(root / "audit.jsonl", 4 * 120, 2)

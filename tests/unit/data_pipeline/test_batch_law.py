@@ -1,4 +1,4 @@
-"""The law of the batch plan: cut, combined, shuffled and merged, a program gives what the reference gives."""
+"""Batch plans of random programs: cut, combined, shuffled and merged, they give the reference result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.streamlets.random_programs import RECIPES, Recipe
 
 
 @given(recipe=RECIPES, seed=st.integers(0, 1000), small=st.booleans())
-def test_the_plan_gives_what_the_reference_gives(recipe: Recipe, seed: int, small: bool) -> None:
+def test_plan_gives_the_result_of_the_reference(recipe: Recipe, seed: int, small: bool) -> None:
     program = recipe.build().build()
     limits = Limits(max_keys=2, max_bytes=50, chunk_records=3) if small else None
     found = evaluate(plan(program), seed, limits)

@@ -1,4 +1,4 @@
-"""One process at a time makes the archive of Spark's classes, and what a killed one leaves goes with the next."""
+"""Archive of Spark's classes: one writer at a time, and removal of a killed writer's leftovers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ with workshop(pathlib.Path(sys.argv[1])) as folder:
 """
 
 
-def test_what_a_killed_one_left_is_removed_and_nothing_of_a_live_one(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_writer_are_removed_and_a_live_one_is_untouched(tmp_path: Path) -> None:
     place = tmp_path / "share"
     maker = subprocess.Popen(
         [sys.executable, "-c", MAKER, str(place)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

@@ -1,6 +1,6 @@
-"""Compaction: whenever it dies, whoever reads meanwhile, and whatever comes or goes, each row is there once.
+"""Compaction: each row exists once across faults, concurrent readers and changing files.
 
-Files hold the names of the raw files whose rows they have, in plain text: which file is read is seen from names alone.
+Files contain the names of the raw files whose rows they hold, so a read is verified by names alone.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ FROM_MS, TO_MS = 1_767_139_200_000, 1_767_139_200_000 + 5 * DAY_MS  # 2025-12-31
 
 
 class Died(Exception):
-    """The driver, at this step."""
+    """Death of the driver at this step."""
 
 
 class World:
-    """The raw files of a submission, two levels of them, and what is to be in each."""
+    """Raw files of a submission with two roll-up levels, and the expected contents of each."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.folder = root, root / "local/me/default/words/words-1"
@@ -53,10 +53,10 @@ class World:
         self.numbers: Counter[int] = Counter()
         self.there: set[str] = set()
         self.rolled: dict[str, set[str]] = {level: set() for level in LEVELS}
-        self.listed: list[tuple[str, list[Path]]] = []  # by readers who have not read yet
+        self.listed: list[tuple[str, list[Path]]] = []  # of readers that have not read yet
 
     def comes(self, container: int, day: int) -> None:
-        """A file; ``day``: of which it is."""
+        """Add a raw file of this day."""
         self.numbers[container] += 1
         name = file_name(container, self.numbers[container])
         place = self.raw / day_folder((*OVER, TODAY)[day])
@@ -65,7 +65,7 @@ class World:
         self.there.add(name)
 
     def rolls(self, levels: int) -> None:
-        """A roll-up that dies after so many days of levels."""
+        """Run a roll-up that dies after some days of levels."""
         compaction.clear(self.root)
         days = [
             Day("p", date, frozenset(held_as(f.name) for f in files(self.raw, date)), {
@@ -86,7 +86,7 @@ class World:
             self.rolled[item.level] |= set(news)
 
     def compacts(self, steps: int) -> None:
-        """A compaction that dies before its next step, after so many."""
+        """Run a compaction that dies after some steps."""
         compaction.clear(self.root)
         with pytest.MonkeyPatch.context() as patch:
             for name in ("rename", "unlink"):
@@ -112,7 +112,7 @@ class World:
         return step
 
     def goes(self) -> None:
-        """A metrics manager of container 1 has room for one file less."""
+        """Delete the oldest file of container 1, as its metrics manager does when full."""
         every = [f for d in dates(self.raw) for f in (*files(self.raw, d), *superseded(self.raw, d))]
         own = [f for f in every if (span_of(f.name) or (0,))[0] == 1]
         remove_old(self.raw, 1, sum(f.stat().st_size for f in own) - 1, "")
@@ -120,12 +120,12 @@ class World:
         self.there = {name for name in self.there if not name.startswith("c1-")} | {n for n in left if n in self.there}
 
     def look(self) -> None:
-        """Readers who began before read now, and others begin."""
+        """Let pending readers read, and start others."""
         for level, found in self.listed:
             try:
                 rows = [name for file in found for name in file.read_text().split()]
             except FileNotFoundError:
-                continue  # they begin anew
+                continue  # they start over
             if found == files_of(self.folder, level, FROM_MS, TO_MS):
                 self.right(level, rows)
         self.listed = self.listed[-6:] + [
@@ -133,7 +133,7 @@ class World:
         ]
 
     def check(self) -> None:
-        """Whoever reads now sees each row once."""
+        """Check that a reader sees each row once."""
         self.listed = []
         for level in (RAW, *LEVELS):
             found = files_of(self.folder, level, FROM_MS, TO_MS)
@@ -166,7 +166,7 @@ END = [("rolls", 99, 0), ("comes", 1, 0), ("comes", 1, 0), ("compacts", 99, 0), 
 
 @settings(report_multiple_bugs=False, max_examples=20, deadline=None)
 @given(STEPS)
-def test_each_row_is_there_once_whatever_dies(steps: list[tuple[str, int, int]]) -> None:
+def test_each_row_exists_once_for_any_faults(steps: list[tuple[str, int, int]]) -> None:
     with tempfile.TemporaryDirectory() as place:
         world = World(Path(place))
         for step, one, other in [*BEGIN, *steps, *END]:
@@ -176,7 +176,7 @@ def test_each_row_is_there_once_whatever_dies(steps: list[tuple[str, int, int]])
 
 @settings(report_multiple_bugs=False, max_examples=12, deadline=None)
 @given(STEPS)
-def test_days_that_are_over_end_as_one_file_of_a_container(steps: list[tuple[str, int, int]]) -> None:
+def test_past_days_end_as_one_file_per_container(steps: list[tuple[str, int, int]]) -> None:
     with tempfile.TemporaryDirectory() as place:
         world = World(Path(place))
         for step, one, other in [*BEGIN, *steps, *END]:
@@ -191,7 +191,7 @@ def test_days_that_are_over_end_as_one_file_of_a_container(steps: list[tuple[str
         assert all("-" not in f.stem.partition("-")[2] for f in files(world.raw, TODAY)), "today goes on"
 
 
-def test_names() -> None:
+def test_file_names_are_parsed() -> None:
     assert span_of("c3-7.parquet") == (3, 7, 7)
     assert span_of(compacted_name(3, 7, 90)) == (3, 7, 90)
     assert [span_of(name) for name in ("part-0.parquet", "c3-7-.parquet", "c3-7-9-11.parquet", "c3-٣.parquet")] == [

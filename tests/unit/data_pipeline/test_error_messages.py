@@ -1,4 +1,4 @@
-"""What the command says of errors that are not a record's."""
+"""Messages of the command for errors that are not caused by a record."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from heronry.pipeline.views import ViewError
 
 
 def spark_error(text: str) -> Exception:
-    """One that looks as if it came through Py4J."""
+    """Return an error like one raised through Py4J."""
     kind = type("Py4JJavaError", (Exception,), {"__module__": "py4j.protocol"})
     error: Exception = kind(text)
     return error
 
 
-def test_of_javas_exceptions_the_cause_is_told_and_not_the_call() -> None:
+def test_java_error_shows_its_cause_and_not_the_call() -> None:
     text = (
         "An error occurred while calling o61.parquet.\n"
         ": org.apache.spark.SparkException: [CANNOT_READ_FILE_FOOTER] Could not read footer of file:/in/a.parquet.\n"
@@ -30,7 +30,7 @@ def test_of_javas_exceptions_the_cause_is_told_and_not_the_call() -> None:
     assert "file:/in/a.parquet" in told.message
 
 
-def test_the_innermost_cause_is_told_too() -> None:
+def test_java_error_shows_its_innermost_cause() -> None:
     text = (
         "An error occurred while calling o61.text.\n"
         ": org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing to file:/out.\n"
@@ -47,11 +47,11 @@ def test_the_innermost_cause_is_told_too() -> None:
     )
 
 
-def test_a_view_that_cannot_be_published_is_told_as_it_is() -> None:
+def test_view_error_is_shown_as_it_is() -> None:
     assert _known(ViewError("it cannot go back")).message == "it cannot go back"
 
 
-def test_threads_of_py4j_may_fail_in_silence_and_no_others(capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_errors_of_py4j_threads_are_silenced(capsys: pytest.CaptureFixture[str]) -> None:
     for error in (spark_error("Error while sending or receiving"), KeyError("lost")):
         _unless_py4j(threading.ExceptHookArgs((type(error), error, None, None)))
     said = capsys.readouterr().err
@@ -59,7 +59,7 @@ def test_threads_of_py4j_may_fail_in_silence_and_no_others(capsys: pytest.Captur
     assert "sending" not in said
 
 
-def test_an_answer_that_nobody_reads_to_its_end_is_no_fault() -> None:
+def test_closed_output_pipe_is_not_an_error() -> None:
     program = "from data_pipeline.__main__ import _answer; _answer('word\\n' * 100_000)"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         assert child.stdout is not None

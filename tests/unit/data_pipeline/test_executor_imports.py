@@ -1,4 +1,4 @@
-"""What executors import: only the packages that are shipped to them, and no library that the service alone needs."""
+"""Imports of executors: only shipped packages, and no library that only the service needs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def modules(folder: str) -> list[str]:
 
 
 def zipped(folder: Path, package: str) -> Path:
-    """As the driver ships it (``data_pipeline/shell/program.py``)."""
+    """Zip the package as the driver ships it (``data_pipeline/shell/program.py``)."""
     target = folder / f"{package}.zip"
     with zipfile.ZipFile(target, "w") as made:
         for file in (ROOT / package).rglob("*.py"):
@@ -56,12 +56,12 @@ def import_as_executor(folder: Path, wanted: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_cores_and_programs_need_nothing_but_what_is_shipped(tmp_path: Path) -> None:
+def test_cores_and_programs_import_only_shipped_packages(tmp_path: Path) -> None:
     wanted = modules("data_pipeline/core") + modules("heronry/streamlet") + modules("heronry/pipeline")
     import_as_executor(tmp_path, wanted)
 
 
-def test_tasks_of_spark_need_nothing_but_what_is_shipped(tmp_path: Path) -> None:
+def test_spark_tasks_import_only_shipped_packages(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="comes with PySpark: deploy/spark-setup")
     pytest.importorskip("pyspark", reason="needs PySpark: deploy/spark-setup")
     import_as_executor(tmp_path, [f"data_pipeline.shell.{name}" for name in ("tasks", "sinks", "catalyst")])

@@ -1,4 +1,4 @@
-"""What a worker adds up of a file is what the plain sum of its rows is, whatever is in one piece."""
+"""Aggregation of history rows by a worker equals their plain sum for any pieces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from data_pipeline.shell import history_rows
 from heron_runtime.model.history import LEVEL_MS, ROLLED, MetricRow, roll_up
 from metrics_manager.sinks.history import row_table
 
-SIXTEENTHS = st.integers(-(10**6), 10**6).map(lambda n: n / 16)  # their sums are exact in any order
+SIXTEENTHS = st.integers(-(10**6), 10**6).map(lambda n: n / 16)  # exact sums in any order
 
 
 @st.composite
@@ -31,7 +31,7 @@ def a_row(draw: st.DrawFn) -> MetricRow:
     row = MetricRow(start, *place, kind, float(draw(st.integers(1, 9))), draw(SIXTEENTHS))
     if kind == "gauge":
         row.low, row.high = draw(SIXTEENTHS), draw(SIXTEENTHS)
-        row.last, row.last_ms = draw(SIXTEENTHS), start + draw(st.integers(0, 3))  # often the same
+        row.last, row.last_ms = draw(SIXTEENTHS), start + draw(st.integers(0, 3))  # often equal
     if kind == "latency":
         row.bins = draw(st.dictionaries(st.integers(-50, 50), st.integers(1, 9).map(float), min_size=1, max_size=5))
     return row
@@ -53,7 +53,7 @@ def copies(rows: list[MetricRow]) -> list[MetricRow]:
 
 @given(st.lists(a_row(), max_size=40), st.sampled_from(ROLLED), st.sampled_from([1, 7, 100]))
 def test_pieces_add_up_to_the_plain_sum(rows: list[MetricRow], level: str, piece: int) -> None:
-    """Pieces of files, added up once more, are the sum of all rows; in one piece there is nothing left to add."""
+    """The partial sums of pieces of files add up to the sum of all rows; a single piece needs no further sum."""
     length = LEVEL_MS[level]
     with tempfile.TemporaryDirectory() as folder:
         halves = rows[::2], rows[1::2]

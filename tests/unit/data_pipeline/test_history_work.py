@@ -1,4 +1,4 @@
-"""Which days of the history are rolled up: whatever has come since, each raw file once for each level."""
+"""Roll-up work of the history: each raw file is taken once per level, whatever arrives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_each_file_is_taken_once_by_each_level(steps: list[tuple[str, int, str]]) -> None:
-    """``runs``: a job that dies after so many days of levels."""
+    """``runs``: a job that dies after some days of levels."""
     raw: dict[str, set[str]] = {}
     held: dict[tuple[str, str], frozenset[str]] = {}
     counted: dict[tuple[str, str], int] = {}

@@ -1,4 +1,4 @@
-"""Which joins become SQL, and what the plan says of those that do not."""
+"""Joins that become SQL, and the plan's reason for those that do not."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def joined(
     schema: type | None = None, own: Any = None, columns: Mapping[str, str] | None = PLAIN, how: str = "inner",
     choice: Choice | None = None, event_time: Any = "t",
 ) -> Plan:  # fmt: skip
-    """A join of the sources one and two; what else is said is of the left side."""
+    """Plan a join of the sources one and two; the options apply to the left side."""
     builder = Builder("p")
     one = builder.source(source or files("/one", "parquet"), event_time=event_time, name="one")
     two = builder.source(files("/two", "parquet"), event_time="t", name="two")
@@ -85,7 +85,7 @@ def joined(
         (joined(schema=Click, columns=PLAIN | {"x": "string"}), "Python types the columns, in step 'typed'"),
     ],
 )  # fmt: skip
-def test_a_join_is_sql_or_the_plan_says_why_not(found: Plan, why: str) -> None:
+def test_join_is_sql_or_the_plan_gives_a_reason(found: Plan, why: str) -> None:
     (reduction,) = found.reductions
     assert why in reduction.why_python
     assert reduction.sql is (reduction.join is not None) is (why == "")
@@ -94,7 +94,7 @@ def test_a_join_is_sql_or_the_plan_says_why_not(found: Plan, why: str) -> None:
     assert [node.kind for node in reduction.unit.nodes] == (["sink"] if reduction.sql else ["flat_map"])
 
 
-def test_its_sides_are_columns_of_tables() -> None:
+def test_join_sides_are_columns_of_tables() -> None:
     (reduction,) = joined("n", "x", schema=None, how="left").reductions
     assert reduction.join is not None
     assert reduction.join.how == "left"
@@ -108,14 +108,14 @@ def test_its_sides_are_columns_of_tables() -> None:
     assert own.join.sides[0].time is not None
 
 
-def test_a_range_of_time_needs_the_sources_own_as_a_column() -> None:
+def test_time_range_requires_the_source_time_as_a_column() -> None:
     bounds = Choice(from_ms=0, columns={"one": PLAIN | {"at": "string"}, "two": PLAIN})
     assert joined(choice=bounds).reductions[0].sql
     (reduction,) = joined(choice=bounds, event_time="at", own="t").reductions
     assert reduction.why_python == "the left side's event time is column 'at' of type string"
 
 
-def test_where_records_are_to_be_put_aside_it_is_python_and_nothing_is_said() -> None:
+def test_join_with_dead_letters_is_python_without_a_note() -> None:
     found = joined(choice=Choice(columns={"one": PLAIN, "two": PLAIN}, sql=False))
     assert not found.reductions[0].sql
-    assert "SQL" not in described(found)  # what a streaming run knows its portions by
+    assert "SQL" not in described(found)  # identifies the portions of a streaming run

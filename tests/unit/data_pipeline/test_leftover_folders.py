@@ -1,4 +1,4 @@
-"""What a job that was killed has left in the folder of temporary files, beside what other users put there."""
+"""Temporary folders left by a killed job, next to files of other users."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from data_pipeline.__main__ import LOCK, TEMPORARY
 CODE = "from data_pipeline.__main__ import _own_folder; _own_folder(); print('begun')"
 
 
-def test_a_pipe_or_a_link_in_place_of_a_lock_stops_no_job(tmp_path: Path) -> None:
+def test_pipe_or_link_in_place_of_a_lock_stops_no_job(tmp_path: Path) -> None:
     for name, make in (("pipe", os.mkfifo), ("link", lambda path: os.symlink("/dev/tty", path))):
         folder = tmp_path / f"{TEMPORARY}{name}"
         folder.mkdir()

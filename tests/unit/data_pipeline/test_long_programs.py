@@ -1,4 +1,4 @@
-"""Programs with many steps, in a row or in diamonds: neither time nor depth of planning and running explodes."""
+"""Programs with many steps in a row or in diamonds: bounded time and depth of planning and running."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def row(count: int, **options: Any) -> Program:
 
 
 def ran(unit: Unit) -> list[Any]:
-    """What the sink gets of the numbers, from a unit that was sent to a worker."""
+    """Return the sink's output for the numbers, from a unit that was pickled for a worker."""
     sent = cloudpickle.loads(cloudpickle.dumps(unit))
     runner = Runner(sent, {0: lambda record: record})
     times = [0] * 40 if unit.timed else None
@@ -50,7 +50,7 @@ def ran(unit: Unit) -> list[Any]:
 
 
 @pytest.mark.parametrize(("make", "count"), [(diamonds, 25), (row, 600)])
-def test_a_long_program_runs(make: Callable[[int], Program], count: int) -> None:
+def test_long_program_runs(make: Callable[[int], Program], count: int) -> None:
     program = make(count)
     (scan,) = plan(program).scans
     assert scan.unit is not None
@@ -62,7 +62,7 @@ def test_a_long_program_runs(make: Callable[[int], Program], count: int) -> None
     assert not needs_ids(program, program.by_name["numbers"])
 
 
-def test_times_go_through_a_long_row() -> None:
+def test_times_pass_through_a_long_row_of_steps() -> None:
     program = row(600)
     (scan,) = plan(program).scans
     assert scan.unit is not None

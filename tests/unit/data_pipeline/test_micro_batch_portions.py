@@ -1,4 +1,4 @@
-"""Which portions hold every micro-batch once, whatever joins and faults have left behind."""
+"""Portions of a streaming run cover every micro-batch once after any merges and faults."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from data_pipeline.core.portions import Kept, Portion, by_parts, cover, former_i
 from heronry.streamlet import Builder, archive, files, sequence, to_files, to_table
 
 
-def test_every_micro_batch_is_held_once() -> None:
-    """Joined portions begin at 0; what they cover may still be there or not, and other names mean nothing."""
+def test_every_micro_batch_is_covered_once() -> None:
+    """Merged portions begin at 0; the ones they cover may still exist, and other names are ignored."""
 
     @given(st.integers(0, 12), st.sets(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=12), st.booleans())
     def holds(batches: int, joined: set[tuple[int, int]], gone: bool) -> None:
@@ -40,8 +40,8 @@ KEPT = st.builds(
 )
 
 
-def test_sql_adds_up_what_is_nowhere_else() -> None:
-    """The parts it reads are all there is of a reducer, in the same columns; of one that got nothing there are none."""
+def test_sql_adds_up_only_complete_parts() -> None:
+    """SQL reads a reducer only if all of it is in parts with the same columns; without input it has none."""
 
     @given(st.lists(KEPT, max_size=5))
     def holds(kept: list[Kept]) -> None:
@@ -54,7 +54,7 @@ def test_sql_adds_up_what_is_nowhere_else() -> None:
     holds()
 
 
-def test_nothing_behind_a_missing_one_counts() -> None:
+def test_portions_after_a_gap_are_ignored() -> None:
     assert cover(["0-0", "2-2"]) == [Portion(0, 0)]
     assert cover(["1-1"]) == []
 
@@ -68,12 +68,12 @@ def program(path: str = "/in", more: bool = False):
     return plan(builder.build())
 
 
-def test_the_identity_of_a_plan_is_that_of_its_steps_and_sources() -> None:
+def test_plan_identity_depends_on_steps_and_sources() -> None:
     assert identity(program()) == identity(program())
     assert len({identity(program()), identity(program("/other")), identity(program(more=True))}) == 3
 
 
-def test_the_identity_of_a_plan_stays_what_it_was_in_checkpoints_that_are_there() -> None:
+def test_plan_identity_is_stable_for_existing_checkpoints() -> None:
     builder = Builder("golden")
     lines = builder.source(files("/in", "text"), name="lines").map(str.lower, name="lower")
     lines.key_by().count_by_key(name="count").sink(to_files("/out"), name="out")
@@ -92,7 +92,7 @@ def test_the_former_identity_of_a_plan_stays_what_it_was() -> None:
 @pytest.mark.parametrize(
     ("form", "says"), [("archive", "may hold duplicates"), ("", "reads neither files nor servers")]
 )
-def test_what_cannot_be_streamed_is_refused(form: str, says: str) -> None:
+def test_source_that_cannot_be_streamed_is_rejected(form: str, says: str) -> None:
     builder = Builder("p")
     given = files("/in", form) if form else sequence(5)
     builder.source(given).sink(to_files("/out"))
@@ -100,7 +100,7 @@ def test_what_cannot_be_streamed_is_refused(form: str, says: str) -> None:
         streamed(plan(builder.build()))
 
 
-def test_a_scan_without_the_reducers_of_sql_keeps_its_tags_and_its_taps() -> None:
+def test_scan_without_sql_reducers_keeps_its_tags_and_taps() -> None:
     builder = Builder("p")
     lines = builder.source(files("/in", "text"), name="lines")
     every = lines.union(lines, name="twice").tap(print, name="tap")
@@ -123,7 +123,7 @@ def test_a_scan_without_the_reducers_of_sql_keeps_its_tags_and_its_taps() -> Non
     assert without(scan, {"count"}).unit is None
 
 
-def test_a_plan_by_parts_has_these_reducers_in_sql_and_all_else_as_it_was() -> None:
+def test_plan_by_parts_changes_only_its_sql_reducers() -> None:
     builder = Builder("p")
     lines = builder.source(files("/in", "text"))
     for name in ("one", "two"):

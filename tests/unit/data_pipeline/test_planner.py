@@ -1,4 +1,4 @@
-"""The planner: where a program is cut, what becomes SQL, what is refused and by which words."""
+"""Planner: cuts, SQL translation, and messages for unsupported programs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def reduced(
     return builder.build()
 
 
-def test_a_chain_is_one_unit_up_to_the_reducer_and_one_behind_it() -> None:
+def test_chain_is_one_unit_before_and_one_after_the_reducer() -> None:
     builder = Builder("p")
     lines = builder.source(files("/in", "text"), name="lines")
     lines.flat_map(str.split, name="split").map(str.lower, name="lower").key_by().count_by_key(name="count").filter(
@@ -67,7 +67,7 @@ def test_a_chain_is_one_unit_up_to_the_reducer_and_one_behind_it() -> None:
         assert part in text
 
 
-def test_a_stream_with_several_readers_is_computed_once_with_several_exits() -> None:
+def test_stream_with_several_readers_is_computed_once() -> None:
     builder = Builder("p")
     numbers = builder.source(sequence(10), name="numbers").map(abs, name="abs")
     numbers.sink(collect(), name="all")
@@ -92,26 +92,26 @@ def test_a_stream_with_several_readers_is_computed_once_with_several_exits() -> 
         (reduced("k", sum_(), "n", sliding(60, 10), event_time="t"), True),
         (reduced("k", max_(), "n", session(60), event_time="t"), True),
         (reduced("k", distinct(), "n", session(60), event_time="t"), False),
-        (reduced("k", sum_(), "k"), False),  # Python joins str where SQL has no sum
+        (reduced("k", sum_(), "k"), False),  # Python joins str where SQL does not define a sum
         (reduced("k", distinct(), "n"), False),
         (reduced("absent", count()), False),
         (reduced(lambda record: record["k"], count()), False),
         (reduced("k", sum_(), lambda record: record["n"]), False),
         (reduced("k", count(), window=tumbling(60), event_time=lambda record: record["t"]), False),
-        (reduced("k", count(), window=tumbling(60), event_time="k"), False),  # text is parsed by Python
-        (reduced("k", count(), source=files("/in", "json")), False),  # no types
+        (reduced("k", count(), window=tumbling(60), event_time="k"), False),  # Python parses text
+        (reduced("k", count(), source=files("/in", "json")), False),  # without types
         (reduced(None, count(), source=files("/in", "text")), True),
         (reduced(None, count(), source=sequence(5)), False),
         (reduced("k", count(), source=files("/in", "archive")), False),
     ],
 )  # fmt: skip
-def test_built_in_reducers_over_plain_typed_fields_become_sql(program: Program, is_sql: bool) -> None:
+def test_built_in_reducers_over_typed_fields_become_sql(program: Program, is_sql: bool) -> None:
     (reduction,) = plan(program).reductions
     assert reduction.sql is is_sql
     assert (plan(program).scans[0].unit is None) is is_sql
 
 
-def test_parquet_is_sql_where_the_types_of_its_columns_allow() -> None:
+def test_parquet_becomes_sql_if_its_column_types_allow() -> None:
     program = reduced("k", sum_(), "n", source=files("/in", "parquet"))
     for types, is_sql in (
         ({}, False), ({"k": "string", "n": "bigint"}, True), ({"k": "string", "n": "decimal(10,2)"}, False),
@@ -123,7 +123,7 @@ def test_parquet_is_sql_where_the_types_of_its_columns_allow() -> None:
         assert found.reductions[0].sql is is_sql, types
 
 
-def test_orc_is_sql_as_parquet_is_but_for_dates_and_fields_of_folders_are_pythons() -> None:
+def test_orc_becomes_sql_except_dates_and_partition_fields() -> None:
     types, more = {"k": "string", "n": "bigint"}, {"day": "date"}
     for source, columns, is_sql in (
         (files("/in", "orc"), types, True), (files("/in", "orc"), types | more, False),
@@ -134,7 +134,7 @@ def test_orc_is_sql_as_parquet_is_but_for_dates_and_fields_of_folders_are_python
         assert reduction.sql is is_sql, (source, columns)
 
 
-def test_a_function_between_makes_it_python_and_a_union_of_tables_does_not() -> None:
+def test_function_prevents_sql_and_a_union_of_tables_does_not() -> None:
     builder = Builder("p")
     one, two = (builder.source(json_source(), name=name) for name in ("one", "two"))
     one.union(two).key_by("k").count_by_key(name="sql").sink(collect())
@@ -157,7 +157,7 @@ def test_a_function_between_makes_it_python_and_a_union_of_tables_does_not() -> 
     ],
 )
 @pytest.mark.parametrize("field", ["k", "n"])
-def test_a_union_of_tables_is_sql_where_no_value_changes_its_type(field: str, one: str, two: str, is_sql: bool) -> None:
+def test_union_of_tables_is_sql_if_no_value_changes_its_type(field: str, one: str, two: str, is_sql: bool) -> None:
     builder = Builder("p")
     sources = [builder.source(files(f"/{name}", "parquet"), name=name) for name in ("one", "two")]
     sources[0].union(sources[1]).key_by("k").reduce_by_key(max_(), "n", name="r").sink(collect())
@@ -167,7 +167,7 @@ def test_a_union_of_tables_is_sql_where_no_value_changes_its_type(field: str, on
     assert reduction.sql is is_sql
 
 
-def test_a_view_behind_a_reducer_without_windows_gets_buckets_of_its_own() -> None:
+def test_view_of_a_reducer_without_windows_gets_buckets() -> None:
     builder = Builder("p")
     source = builder.source(json_source(), event_time="t")
     source.key_by("k").count_by_key(name="count").sink(view("v", "/view", bucket=60), name="view")
@@ -179,7 +179,7 @@ def test_a_view_behind_a_reducer_without_windows_gets_buckets_of_its_own() -> No
     assert found.outputs[0].reduce == reduction.step
 
 
-def test_an_archive_stands_in_for_the_step_whose_records_it_has() -> None:
+def test_archive_replaces_the_step_it_recorded() -> None:
     builder = Builder("p")
     parsed = builder.source(files("/in", "text"), name="lines", event_time=len).map(str.split, name="parse")
     parsed.sink(archive("/archive"), name="keep")
@@ -199,7 +199,7 @@ def endless(source: Any) -> Program:
     return builder.build()
 
 
-def test_what_spark_cannot_run_is_refused_by_name() -> None:
+def test_unsupported_program_is_rejected_by_name() -> None:
     with pytest.raises(CannotPlan, match=r"'numbers'.*infinite"):
         plan(endless(sequence()))
     with pytest.raises(CannotPlan, match=r"'numbers'.*no"):
@@ -215,13 +215,13 @@ def test_what_spark_cannot_run_is_refused_by_name() -> None:
         plan(strange)
 
 
-def test_an_input_of_the_command_line_takes_the_place_of_the_declared_one() -> None:
+def test_command_line_input_replaces_the_declared_one() -> None:
     program = endless(sequence())
     found = plan(program, Choice(inputs={"numbers": FileSource("/history", "json")}))
     assert found.scans[0].source == FileSource("/history", "json")
 
 
-def test_planning_reads_nothing(tmp_path: Path) -> None:
+def test_planning_does_not_read_files(tmp_path: Path) -> None:
     plan(endless(files(tmp_path / "not there", "json")))
 
 
@@ -250,12 +250,12 @@ class Small:
     ("columns", "alone"),
     [
         ({"n": "bigint", "x": "double"}, True), ({"n": "smallint", "x": "int", "more": "array<int>"}, True),
-        ({"n": "bigint", "x": "bigint"}, False),  # not every one is a float
+        ({"n": "bigint", "x": "bigint"}, False),  # not every bigint is a float
         ({"n": "string", "x": "double"}, False), ({"x": "double"}, False), ({"N": "bigint", "x": "double"}, False),
         ({"n": "bigint", "x": "double", "`": "int"}, False), ({}, False),
     ],
 )  # fmt: skip
-def test_catalyst_types_what_always_fits(columns: dict[str, str], alone: bool) -> None:
+def test_catalyst_types_columns_that_always_fit(columns: dict[str, str], alone: bool) -> None:
     found = plan(typed("parquet", "n", max_(), "x", Small), Choice(columns={"source": columns}))
     (table,) = found.reductions[0].tables
     assert table.alone is alone
@@ -263,7 +263,7 @@ def test_catalyst_types_what_always_fits(columns: dict[str, str], alone: bool) -
     assert f"columns for the SQL of reduced, typed {how}: typed: schema Small (n int, x float)" in described(found)
 
 
-def test_reducers_behind_a_schema_are_sql_where_its_types_allow() -> None:
+def test_reducers_after_a_schema_are_sql_if_its_types_allow() -> None:
     for form in ("json", "csv", "parquet"):
         for key, monoid, value, is_sql in (
             ("k", count(), None, True), ("n", max_(), "x", True), ("n", sum_(), "x", False), ("k", max_(), "k", True),

@@ -1,4 +1,4 @@
-"""The law of ranges by micro-batches: laid end to end they are all that a split has had, once, whatever comes again."""
+"""Ranges of micro-batches: together they cover each split exactly once, also with repeats."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ growth = st.lists(st.fixed_dictionaries({split: st.integers(0, 3) for split in S
 
 
 def found(offset: dict[str, str], ends: dict[str, int]) -> dict[str, Range | None]:
-    """As readers say it: positions of two parts, the first split's beginning at 5."""
+    """Return ranges as readers do: positions of two parts, the first split beginning at 5."""
     asked: dict[str, Range | None] = {}
     for split, end in ends.items():
         begin = end_of(offset, split) or [5 if split == "a" else 0, "made"]
@@ -24,13 +24,13 @@ def found(offset: dict[str, str], ends: dict[str, int]) -> dict[str, Range | Non
 
 
 @given(growth)
-def test_micro_batches_are_laid_end_to_end(grown: list[dict[str, int]]) -> None:
+def test_micro_batches_are_contiguous(grown: list[dict[str, int]]) -> None:
     offset: dict[str, str] = {}
     ends = {"a": 5, "b é": 0, "c": 0}
     read: dict[str, list[int]] = {split: [] for split in SPLITS}
     for more in grown:
         ends = {split: end + more[split] for split, end in ends.items()}
-        following = json.loads(json.dumps(latest(offset, found(offset, ends))))  # through Spark's checkpoint
+        following = json.loads(json.dumps(latest(offset, found(offset, ends))))  # by way of Spark's checkpoint
         batch = between(offset, following)
         assert batch == between(offset, following)
         assert {wanted.split for wanted in batch} == {split for split, count in more.items() if count}

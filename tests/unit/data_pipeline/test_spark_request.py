@@ -1,4 +1,4 @@
-"""Requests for Spark that are refused before it starts, and how a result becomes durable."""
+"""Spark requests that are rejected before a start, and durability of results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from data_pipeline.shell.resolved_request import resolve_request
         (("/in/a", "/in/b"), "archive", "the archive has two paths, /in/a and /in/b"),
     ],
 )
-def test_a_second_input_path_for_one_source_is_refused(paths: tuple[str, ...], form: str, said: str) -> None:
+def test_second_input_path_for_one_source_is_rejected(paths: tuple[str, ...], form: str, said: str) -> None:
     builder = Builder("program")
     builder.source(files("/in", format="text"), name="lines").sink(to_files("out"))
     request = Request(Path("p.py"), input_paths=paths, input_format=form, dry_run=True)
@@ -35,13 +35,13 @@ def test_a_second_input_path_for_one_source_is_refused(paths: tuple[str, ...], f
         resolve_request(request, Loaded(builder.build(), ()))
 
 
-def test_a_malformed_url_is_refused() -> None:
+def test_malformed_url_is_rejected() -> None:
     with pytest.raises(UsageError, match=r"'hdfs://\[::1/out' is not a URL"):
         local_path("hdfs://[::1/out")
 
 
 @pytest.mark.parametrize("replace", [False, True])
-def test_the_name_of_a_result_is_on_disk_before_servers_commit(
+def test_result_name_is_synced_before_servers_commit(
     tmp_path: Path, replace: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, synced = tmp_path / "out", list[bool]()
@@ -56,7 +56,7 @@ def test_the_name_of_a_result_is_on_disk_before_servers_commit(
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", record)
-    none: Any = None  # a local folder needs no Spark
+    none: Any = None  # a local folder does not need Spark
     OutputFolder(none, str(out), replace=replace).commit({"to_ms": 5})
     assert synced == [True]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -1,4 +1,4 @@
-"""How a job's progress says per cent and time left."""
+"""Percentage and remaining time in a job's progress."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from data_pipeline.core.stage_progress import format_progress
     [
         (0, 0, 9.0, ""),
         (0, 40, 9.0, "0 %"),
-        (1, 40, 9.0, "2 %"),  # one task is no measure
+        (1, 40, 9.0, "2 %"),  # one task is too few for an estimate
         (20, 40, 0.5, "50 %"),
         (20, 40, 30.0, "50 %, about 30 s left"),
         (39, 40, 3.9, "97 %, about 1 s left"),
@@ -23,12 +23,12 @@ from data_pipeline.core.stage_progress import format_progress
         (40, 40, 30.0, "100 %"),
     ],
 )
-def test_it_says_what_can_be_known(done: int, tasks: int, seconds: float, told: str) -> None:
+def test_progress_shows_percentage_and_remaining_time(done: int, tasks: int, seconds: float, told: str) -> None:
     assert format_progress(done, tasks, seconds) == told
 
 
 @given(st.integers(1, 10_000), st.data(), st.floats(0, 1e6))
-def test_the_whole_is_told_when_all_is_done_alone(tasks: int, data: st.DataObject, seconds: float) -> None:
+def test_100_percent_is_shown_only_when_all_is_done(tasks: int, data: st.DataObject, seconds: float) -> None:
     done = data.draw(st.integers(0, tasks))
     told = format_progress(done, tasks, seconds)
     assert told.startswith("100 %") == (done == tasks)

@@ -1,4 +1,4 @@
-"""Which sinks in servers a stream writes, when, and which it refuses, by which words."""
+"""Server sinks of a stream: when they write, and which combinations are rejected."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def windows(records: Any, window: Any) -> Any:
 
 
 def of_all(records: Any) -> None:
-    """What is appended, and what is replaced."""
+    """Add sinks that append and sinks that replace."""
     kept = records.filter(lambda record: record["n"] > 1, name="kept")
     kept.sink(to_table(DSN, "t", ["n"]), name="table")
     records.flat_map(lambda record: [record] * 2).sink(to_redis_stream("redis://h", "s", ["n"]), name="entries")
@@ -60,7 +60,7 @@ def of_all(records: Any) -> None:
     records.sink(to_files("/out"), name="files")
 
 
-def test_what_no_reducer_stands_before_is_appended_and_what_has_a_row_for_each_key_is_replaced() -> None:
+def test_sinks_without_a_reducer_append_and_keyed_sinks_replace() -> None:
     found = planned(of_all)
     check(found)
     assert [output.step for output in appended(found)] == ["table", "entries", "topic", "subject", "lake", "last"]
@@ -99,12 +99,12 @@ def joined(records: Any) -> Any:
         (lambda r: by_key(r).union(r), to_table(DSN, "t", SUMS, key="key"), r"takes records of .* together"),
     ],
 )  # fmt: skip
-def test_what_would_leave_rows_that_a_batch_would_not_write_is_refused(reads: Any, sink: Any, says: str) -> None:
+def test_sink_that_would_leave_stale_rows_is_rejected(reads: Any, sink: Any, says: str) -> None:
     with pytest.raises(CannotPlan, match=rf"step 'out', .*, by micro-batches: .*{says}.*; or leave --mode streaming"):
         check(planned(lambda records: reads(records).sink(sink, name="out")))
 
 
-def test_what_is_read_anew_each_time_is_not_appended() -> None:
+def test_source_that_is_reread_for_each_result_is_not_appended() -> None:
     builder = Builder("p")
     builder.source(files("/in", "text"), name="in").sink(to_files("/out"))
     builder.source(sequence(3), name="few").sink(to_table(DSN, "t", ["n"]), name="out")

@@ -1,4 +1,4 @@
-"""Which jobs a warm Spark serves, and what its workers are told apart by."""
+"""Warm Spark: the jobs it serves, and the name of its workers' code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OURS = Warm(1, 2, "token", "local[*]", {"spark.driver.memory": "2g"}, "/log", 5.
 parts = st.lists(st.binary(max_size=4), max_size=4)
 
 
-def test_other_code_has_another_name() -> None:
+def test_different_code_has_a_different_name() -> None:
     @given(parts, parts)
     def check(one: list[bytes], other: list[bytes]) -> None:
         assert (warm.code_name(one) == warm.code_name(other)) == (one == other)
@@ -36,13 +36,13 @@ def test_other_code_has_another_name() -> None:
         ("local[*]", {}, "v2", "another version"),
     ],
 )
-def test_which_jobs_it_serves(master: str, conf: dict[str, str], versions: str, reason: str) -> None:
+def test_warm_spark_serves_only_matching_jobs(master: str, conf: dict[str, str], versions: str, reason: str) -> None:
     found = reason_against(OURS, master, conf, versions)
     assert reason in found
     assert bool(found) == bool(reason)
 
 
-def test_its_record_comes_back() -> None:
+def test_record_round_trips() -> None:
     assert Warm.from_json(OURS.to_json()) == OURS
     assert Warm.from_json(replace(OURS, conf={}).to_json()).conf == {}
     for text in ("", "{}", "[]", '{"pid": 1}'):
@@ -50,5 +50,5 @@ def test_its_record_comes_back() -> None:
             Warm.from_json(text)
 
 
-def test_workers_get_the_environment_without_what_passes() -> None:
+def test_workers_get_the_environment_without_transient_variables() -> None:
     assert lasting({"PATH": "/bin", "_": "/bin/heron", "SHLVL": "2", "TOKEN": "x"}) == {"PATH": "/bin", "TOKEN": "x"}

@@ -1,4 +1,4 @@
-"""What happens in a Python worker: failures that name step, file and value; memory that stays bounded."""
+"""Python worker: failures that name step, file and value, and bounded memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def inverse(number: int) -> float:
 
 
 def failing(build: Any, stop: int = 10) -> Failure:
-    """The failure of a program over 0, 1, 2, …"""
+    """Return the failure of a program over 0, 1, 2, …"""
     builder = Builder("p")
     build(builder.source(sequence(stop), name="numbers"))
     with pytest.raises(RecordFailed) as caught:
@@ -35,7 +35,7 @@ def failing(build: Any, stop: int = 10) -> Failure:
     return caught.value.failure
 
 
-def test_the_step_and_the_value_are_named_wherever_it_is() -> None:
+def test_failure_names_step_and_value_for_every_kind_of_step() -> None:
     steps = {
         "divide": lambda s: s.map(inverse, name="divide").sink(collect()),
         "choose": lambda s: s.filter(inverse, name="choose").sink(collect()),
@@ -55,7 +55,7 @@ def test_the_step_and_the_value_are_named_wherever_it_is() -> None:
         assert "runner.py" not in found.traceback
 
 
-def test_a_monoid_that_fails_is_named_with_the_value_it_failed_on() -> None:
+def test_failing_monoid_is_named_with_its_value() -> None:
     strict = monoid(0, lambda a, b: a + b, finish=lambda acc: 1 / acc, name="strict")
     found = failing(
         lambda s: s.map(lambda n: n and "text").reduce_by_key(sum_(), key=lambda n: 1, name="add").sink(collect())
@@ -67,13 +67,13 @@ def test_a_monoid_that_fails_is_named_with_the_value_it_failed_on() -> None:
     assert (found.step, found.value) == ("total", "'all'")
 
 
-def test_a_key_that_is_none_is_refused_with_the_cure() -> None:
+def test_unsupported_key_is_rejected_with_a_remedy() -> None:
     found = failing(lambda s: s.key_by(lambda n: [n], name="by").count_by_key().sink(collect()))
     assert found.step == "by"
     assert "use tuple(value)" in found.error
 
 
-def test_a_line_that_is_no_json_is_named_with_its_file() -> None:
+def test_invalid_json_line_is_named_with_its_file() -> None:
     decoding = Decoding("lines", files("/in", "json"), None, False)
     with pytest.raises(RecordFailed) as caught:
         decoding.decode({"value": [b"1", b" ", b"{no", b"2"], "file": ["a", "a", "b", "b"]})
@@ -84,7 +84,7 @@ def test_a_line_that_is_no_json_is_named_with_its_file() -> None:
 
 
 @given(source=st.text(min_size=1), partition=st.integers(0), lines=st.lists(st.text(), min_size=1))
-def test_a_trace_leads_back_from_the_text_that_stands_for_a_file(source: str, partition: int, lines: list[str]) -> None:
+def test_trace_is_recovered_from_the_file_column(source: str, partition: int, lines: list[str]) -> None:
     column = Traced(source, partition, lines)
     for number, line in enumerate(lines):
         digest = hashlib.sha1(line.encode()).hexdigest()
@@ -93,7 +93,7 @@ def test_a_trace_leads_back_from_the_text_that_stands_for_a_file(source: str, pa
     assert trace_in("/in/heronry-line:0:x:y") is None
 
 
-def test_a_line_without_a_file_is_traced_when_it_fails() -> None:
+def test_failing_line_without_a_file_is_traced() -> None:
     decoding = Decoding("lines", files("/in", "json"), None, False)
     lines = [b"1", b"{no"]
     with pytest.raises(RecordFailed) as caught:
@@ -101,7 +101,7 @@ def test_a_line_without_a_file_is_traced_when_it_fails() -> None:
     assert trace_in(caught.value.failure.file) == Trace("lines", 3, hashlib.sha1(b"{no").hexdigest())
 
 
-def test_a_function_that_fails_once_only_is_told_as_such() -> None:
+def test_failure_that_does_not_repeat_is_reported_as_such() -> None:
     calls = iter([True])
     found = failing(lambda s: s.map(lambda n: inverse(0) if next(calls, False) else n, name="once").sink(collect()))
     assert "not found" in found.value
@@ -109,9 +109,7 @@ def test_a_function_that_fails_once_only_is_told_as_such() -> None:
 
 
 @given(step=st.text(), value=st.text(), file=st.text(), before=st.text(max_size=20), after=st.text(max_size=20))
-def test_a_failure_is_found_again_in_whatever_text_surrounds_it(
-    step: str, value: str, file: str, before: str, after: str
-) -> None:
+def test_failure_is_recovered_from_surrounding_text(step: str, value: str, file: str, before: str, after: str) -> None:
     error = failed(step, value, ValueError("no"), file)
     assert failure_in(f"{before}\n{error}\n{after}") == error.failure
     assert pickle.loads(pickle.dumps(error)).failure == error.failure
@@ -128,7 +126,7 @@ def combiner(reducer: Any, limits: Limits) -> PartitionCombiner:
 @pytest.mark.parametrize(
     "reducer", [count(), sum_(), distinct(5), monoid(frozenset, frozenset.union, lift=lambda n: frozenset([n]))]
 )
-def test_a_combiner_never_holds_more_than_its_limit_and_a_chunk(reducer: Any) -> None:
+def test_combiner_holds_at_most_its_limit_and_a_chunk(reducer: Any) -> None:
     tried = combiner(reducer, Limits(max_keys=50, chunk_records=20))
     rows, most = 0, 0
     for part in tried.add(iter(range(5_000))):
@@ -139,7 +137,7 @@ def test_a_combiner_never_holds_more_than_its_limit_and_a_chunk(reducer: Any) ->
     assert not list(combiner(reducer, Limits()).flush())
 
 
-def test_large_accumulators_are_flushed_by_their_size() -> None:
+def test_large_accumulators_are_flushed_by_size() -> None:
     longer = monoid(bytes, bytes.__add__, lift=lambda n: b"x" * 1_000, name="longer")
     tried = combiner(longer, Limits(max_bytes=1_500_000, chunk_records=500))
     assert any(list(tried.add(iter(range(100_000)))))
@@ -147,7 +145,7 @@ def test_large_accumulators_are_flushed_by_their_size() -> None:
     assert max(map(len, tried.combiner.table.values()), default=0) < 100_000
 
 
-def test_a_flat_map_that_makes_very_many_of_one_is_not_gathered() -> None:
+def test_large_flat_map_output_is_not_collected() -> None:
     builder = Builder("p")
     builder.source(sequence(1)).flat_map(lambda n: range(10_000_000), name="many").sink(collect())
     (scan,) = plan(builder.build()).scans
@@ -167,11 +165,11 @@ ANY = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(),
 
 
 @given(key=ANY, accumulator=ANY)
-def test_what_crosses_the_shuffle_comes_back_with_its_types(key: Any, accumulator: Any) -> None:
+def test_shuffled_values_keep_their_types(key: Any, accumulator: Any) -> None:
     found = load(dump(key, accumulator))
     assert repr(tuple(found)) == repr((key, accumulator))
     assert [type(part) for part in found] == [type(key), type(accumulator)]
 
 
-def test_a_lone_surrogate_crosses_too() -> None:
+def test_lone_surrogate_survives_the_shuffle() -> None:
     assert tuple(load(dump("\ud800", 1 << 70))) == ("\ud800", 1 << 70)

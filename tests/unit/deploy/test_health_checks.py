@@ -1,4 +1,4 @@
-"""Health checks of the cluster: rare while all is well, soon while it is not, no interpreter, never two at once."""
+"""Health checks of the cluster: infrequent while healthy, frequent otherwise, without an interpreter."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ CHECKS = {name: service["healthcheck"] for name, service in SERVICES.items() if 
 
 
 class Answers(http.server.BaseHTTPRequestHandler):
-    """200 for /ready, else 503."""
+    """Handler that answers 200 for /ready and 503 otherwise."""
 
     def do_GET(self) -> None:
         self.send_response(200 if self.path == "/ready" else 503)
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Suppress the log."""
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def port() -> Iterator[int]:
 
 
 def look(folder: Path, port: int, path: str) -> tuple[bool, list[str]]:
-    """One check: is it healthy, and which naps did it take (``sleep`` only writes them down)."""
+    """Run one check; return its health and its sleeps (``sleep`` is replaced by a recorder)."""
     naps = folder / "naps"
     naps.write_text("")
     sleep = folder / "sleep"
@@ -54,7 +54,7 @@ def look(folder: Path, port: int, path: str) -> tuple[bool, list[str]]:
     return done.returncode == 0, naps.read_text().split()
 
 
-def test_it_rests_while_all_is_well_and_looks_each_second_while_it_is_not(tmp_path: Path, port: int) -> None:
+def test_check_sleeps_long_while_healthy_and_briefly_otherwise(tmp_path: Path, port: int) -> None:
     assert look(tmp_path, port, "/ready") == (True, [])
     assert look(tmp_path, port, "/ready") == (True, ["20"])
     assert look(tmp_path, port, "/broken") == (False, ["20", *["1"] * 10])
@@ -62,12 +62,12 @@ def test_it_rests_while_all_is_well_and_looks_each_second_while_it_is_not(tmp_pa
     assert look(tmp_path, port, "/ready") == (True, [])
 
 
-def test_nobody_listens(tmp_path: Path) -> None:
+def test_closed_port_is_unhealthy(tmp_path: Path) -> None:
     assert look(tmp_path, 1, "/ready") == (False, ["1"] * 10)
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_a_check_ends_before_its_timeout(name: str) -> None:
+def test_check_ends_before_its_timeout(name: str) -> None:
     seconds = {key: int(CHECKS[name][key].removesuffix("s")) for key in ("interval", "timeout", "start_period")}
     for script in SCRIPTS:
         text = script.read_text()
@@ -78,6 +78,6 @@ def test_a_check_ends_before_its_timeout(name: str) -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.parent.name)
-def test_a_check_is_bash_alone(script: Path) -> None:
+def test_check_uses_bash_only(script: Path) -> None:
     code = "\n".join(line for line in script.read_text().splitlines() if not line.startswith("#"))
     assert not re.search(r"python|curl|timeout |grep|head|\$\(|[^|]\|[^|]", code)

@@ -1,4 +1,4 @@
-"""What the containers of a Kubernetes cluster may read of the api server's home."""
+"""Access of a Kubernetes cluster's containers to the API server's home."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
-OPEN = {"/srv/heronry/topologies": "topologies", "/srv/heronry/reader": "reader"}  # as docker-compose.yml has them
+OPEN = {"/srv/heronry/topologies": "topologies", "/srv/heronry/reader": "reader"}  # as in docker-compose.yml
 
 
 def pod() -> dict[str, Any]:
@@ -19,7 +19,7 @@ def pod() -> dict[str, Any]:
     return found
 
 
-def test_the_tracker_cannot_read_the_admin_token() -> None:
+def test_tracker_cannot_read_the_admin_token() -> None:
     tracker = next(c for c in pod()["containers"] if c["name"] == "tracker")
     home = [mount for mount in tracker["volumeMounts"] if mount["name"] == "home"]
     assert {mount["mountPath"]: mount.get("subPath") for mount in home} == OPEN
@@ -31,6 +31,6 @@ def test_the_tracker_cannot_read_the_admin_token() -> None:
     assert block.count("name: home") == len(OPEN)
 
 
-def test_its_folders_are_made_before_it_starts() -> None:
+def test_folders_are_created_before_the_start() -> None:
     (folders,) = pod()["initContainers"]
     assert set(folders["command"]) >= OPEN.keys()

@@ -1,4 +1,4 @@
-"""Names and what they stand for: built in, offered by a real distribution, by none, by two, or broken."""
+"""Extension points: built-in names, names of real distributions, and unknown, duplicate or broken ones."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def offer(folder: Path, name: str, shapes: dict[str, str], modules: dict[str, st
 
 
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: point.group)
-def test_everything_built_in_is_there(point: ExtensionPoint) -> None:
+def test_every_built_in_extension_can_be_loaded(point: ExtensionPoint) -> None:
     for name in point.built_in:
         assert callable(point.load(name)), name
 
 
-def test_groups_are_named_alike_and_once() -> None:
+def test_groups_have_a_common_prefix_and_are_unique() -> None:
     groups = [point.group for point in POINTS]
     assert len(set(groups)) == len(groups)
     assert all(group.startswith("heronry.") for group in groups)
 
 
-def test_what_is_built_in_is_found_without_a_look_at_distributions() -> None:
+def test_built_in_name_is_found_without_scanning_distributions() -> None:
     code = (
         "import sys; from heron_runtime.extensions import METRICS_SINKS; METRICS_SINKS.find('jsonlines');"
         "assert 'importlib.metadata' not in sys.modules"
@@ -40,7 +40,7 @@ def test_what_is_built_in_is_found_without_a_look_at_distributions() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_a_distribution_adds_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distribution_adds_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = {"shapes_of_one": "class Circle:\n    class Unit:\n        pass\n"}
     monkeypatch.syspath_prepend(offer(tmp_path, "one", {"circle": "shapes_of_one:Circle.Unit"}, module))
     assert POINT.find("circle") == "shapes_of_one:Circle.Unit"
@@ -49,12 +49,12 @@ def test_a_distribution_adds_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert POINT.names() == ["circle", "line", "square"]
 
 
-def test_what_is_built_in_is_never_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_built_in_name_is_never_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(offer(tmp_path, "one", {"line": "math:e"}))
     assert POINT.find("line") == "math:pi"
 
 
-def test_a_name_of_nobody_is_told_with_the_nearest_and_the_place(
+def test_unknown_name_suggests_the_nearest_and_the_place_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(offer(tmp_path, "one", {"circle": "nowhere:Circle"}))
@@ -72,7 +72,7 @@ def test_two_distributions_with_one_name_are_both_named(tmp_path: Path, monkeypa
             ask("circle")
 
 
-def test_one_distribution_in_two_places_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distribution_in_two_places_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("one", "math:e"), ("two", "math:tau")):
         monkeypatch.syspath_prepend(offer(tmp_path / name, "shapes", {"circle": value}))
     assert POINT.find("circle") == "math:tau", "the first on sys.path is the one that imports find, too"
@@ -86,7 +86,7 @@ def test_one_distribution_in_two_places_counts_once(tmp_path: Path, monkeypatch:
         ("broken_shapes:Circle", "", "AttributeError: module 'broken_shapes' has no attribute 'Circle'"),
     ],
 )
-def test_what_cannot_be_loaded_is_told_with_its_distribution(
+def test_broken_extension_is_reported_with_its_distribution(
     value: str, text: str, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "broken_shapes", raising=False)

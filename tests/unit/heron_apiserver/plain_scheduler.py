@@ -1,6 +1,6 @@
-"""A scheduler whose containers are files in a folder: what runs is what is there, also after a crash.
+"""Scheduler whose containers are files in a folder, so that its state survives a crash.
 
-``python plain_scheduler.py HOME STEP`` submits the topology ``words`` and dies, as by SIGKILL, at STEP.
+``python plain_scheduler.py HOME STEP`` submits the topology ``words`` and dies at STEP as by SIGKILL.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STEPS = ("prepare", "before commit", "after commit", "start", "kill", "remove")
 
 
 class PlainScheduler:
-    """See ``heron_control.schedulers.scheduler.Scheduler``. ``fails`` and ``dies`` name steps."""
+    """Scheduler with injected failures: ``fails`` and ``dies`` name steps."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -45,31 +45,31 @@ class PlainScheduler:
         folder.mkdir(exist_ok=True)
 
     def at(self, step: str) -> None:
-        """A step is taken."""
+        """Fail or die if this step is selected."""
         if step == self.dies:
             os._exit(9)
         if step in self.fails:
             raise SchedulerError(f"{step} fails")
 
     def running(self) -> set[str]:
-        """Ids of what runs."""
+        """Return the ids of running topologies."""
         return {p.name for p in self.folder.iterdir() if p.suffix != ".made"}
 
     def made(self) -> set[str]:
-        """Ids of what was prepared and not removed."""
+        """Return the ids of prepared topologies that were not removed."""
         return {p.stem for p in self.folder.iterdir() if p.suffix == ".made"}
 
     def prepare(self, launch: Launch, folder: Path, package: Path) -> Launch:
-        """Unpacks nothing, remembers that it was here."""
+        """Record the topology without unpacking its package."""
         (self.folder / f"{launch.topology_id}.made").touch()
         self.at("prepare")
         return replace(launch, host="inside")
 
     def place_checkpoint(self, launch: Launch, folder: Path) -> None:
-        """It sees the same folder."""
+        """Do nothing: the new leader sees the same folder."""
 
     def start(self, launch: Launch, launch_file: Path) -> int:
-        """It runs."""
+        """Mark the topology as running."""
         assert Launch.load(launch_file).topology_id == launch.topology_id
         assert (launch_file.parent / "secret").stat().st_mode & 0o777 == 0o400
         self.at("start")
@@ -77,20 +77,20 @@ class PlainScheduler:
         return 0
 
     def restart(self, launch: Launch, container: int, timeout_seconds: float) -> tuple[int, ...]:
-        """Nothing to do."""
+        """Do nothing."""
         return (container,)
 
     def kill(self, launch: Launch, progress: Progress = silent, *, untold: bool = False) -> None:
-        """It runs no more."""
+        """Mark the topology as stopped."""
         self.at("kill")
         (self.folder / launch.topology_id).unlink(missing_ok=True)
 
     def hold(self, launch: Launch) -> None:
-        """Its logs are wanted."""
+        """Do nothing."""
         (self.folder / f"{launch.topology_id}.held.made").touch()
 
     def save_logs(self, launch: Launch, folder: Path) -> None:
-        """From where its containers had them."""
+        """Write the logs of its containers to the folder."""
         self.at("save logs")
         assert (self.folder / f"{launch.topology_id}.held.made").exists(), "they were not held back in time"
         assert not (self.folder / launch.topology_id).exists(), "it writes them still"
@@ -98,18 +98,18 @@ class PlainScheduler:
         (folder / "log-files" / "inside.log").write_text("all that was said\n")
 
     def remove(self, launch: Launch) -> None:
-        """What ``prepare`` made."""
+        """Remove what ``prepare`` created."""
         self.at("remove")
         for ending in ("made", "held.made"):
             (self.folder / f"{launch.topology_id}.{ending}").unlink(missing_ok=True)
 
     def status(self, launch: Launch) -> SchedulerStatus | None:
-        """Somebody else tells."""
+        """Return None: this scheduler has no status."""
         return None
 
 
 class DyingStore:
-    """A store whose process dies just before or after a commit."""
+    """Store whose process dies just before or after a commit."""
 
     def __init__(self, store: StateStore, scheduler: PlainScheduler) -> None:
         self._store = store
@@ -119,7 +119,7 @@ class DyingStore:
         return getattr(self._store, name)
 
     def commit(self, operations: Sequence[Operation]) -> list[int]:
-        """Dies, or does it, or both."""
+        """Die before or after the commit if selected."""
         self._scheduler.at("before commit")
         done = self._store.commit(operations)
         self._scheduler.at("after commit")
@@ -127,30 +127,30 @@ class DyingStore:
 
 
 def world(home: Path) -> tuple[PlacedTopologies, PlainScheduler, StateStore]:
-    """A service in ``home``, its scheduler and its open store."""
+    """Return a service in ``home``, its scheduler and its open store."""
     home.mkdir(exist_ok=True, mode=0o700)
     scheduler = PlainScheduler(home.with_name(f"{home.name}-runs"))
     url = (home / "state").as_uri().replace("file:", "files:", 1)
     store = open_store(url)
     store.open()
-    dying: Any = DyingStore(store, scheduler)  # delegates the rest
+    dying: Any = DyingStore(store, scheduler)  # delegates everything else
     service = PlacedTopologies(ClusterConfig(home, "box", StoreAddress(url)), dying, scheduler, PackageRepository(home))
     return service, scheduler, store
 
 
 def definition(serial: int = 1) -> TopologyDefinition:
-    """One spout."""
+    """Return a topology with one spout."""
     spout = ComponentSpec("word", ComponentKind.SPOUT, "m:Word", 1, (StreamSchema(fields=("word",)),))
     return TopologyDefinition("words", f"words-{serial}", (spout,))
 
 
 def fields(**more: Any) -> SubmitRequest:
-    """A request for it."""
+    """Return a submit request for it."""
     return replace(SubmitRequest("words", "box", "ads", "prod", "ada", TopologyState.RUNNING), **more)
 
 
 def package(service: PlacedTopologies, content: bytes = b"x = 1\n") -> str:
-    """Upload one."""
+    """Upload a package and return its digest."""
     incoming = service.packages.incoming()
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "package")

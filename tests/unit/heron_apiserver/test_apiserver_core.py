@@ -1,4 +1,4 @@
-"""The decisions of the api server, as pure functions: rights, throttle, request ids, submissions, recovery."""
+"""Pure decisions of the API server: permissions, throttling, request ids, submissions, recovery."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TOKENS = [
 ]
 
 
-def test_every_right_of_every_role_is_stated_and_the_rest_is_denied() -> None:
+def test_permissions_of_every_role_are_explicit() -> None:
     table = {(role, right): Caller(role).has_permission(right) for role in CallerRole for right in Permission}
     assert {pair for pair, may in table.items() if may} == {
         *((CallerRole.ADMIN, permission) for permission in Permission),
@@ -54,7 +54,7 @@ def test_every_right_of_every_role_is_stated_and_the_rest_is_denied() -> None:
 
 
 @given(st.text(max_size=60))
-def test_only_the_very_token_is_known(text: str) -> None:
+def test_only_the_exact_token_is_known(text: str) -> None:
     assert find_token(text, TOKENS) is None
     assert not secrets_equal(text, "")
     assert [find_token(letter * 43, TOKENS) for letter in "ar"] == TOKENS
@@ -62,7 +62,7 @@ def test_only_the_very_token_is_known(text: str) -> None:
     assert not TOKENS[0].expired(1e12)
 
 
-def test_tokens_come_as_bearer_only() -> None:
+def test_tokens_are_accepted_as_bearer_only() -> None:
     assert parse_bearer_token("Bearer abc") == parse_bearer_token("bearer  abc ") == "abc"
     assert (
         parse_bearer_token("Basic abc")
@@ -76,7 +76,7 @@ def test_tokens_come_as_bearer_only() -> None:
     assert str(Caller(CallerRole.ADMIN, token="admin")) == "admin"
 
 
-def test_wrong_tokens_are_heard_now_and_then_and_addresses_are_bounded() -> None:
+def test_wrong_tokens_are_throttled_and_addresses_bounded() -> None:
     throttle = Throttle()
     assert [throttle.wrong("a", 0.0) for _ in range(ALLOWED + 2)] == [True] * ALLOWED + [False] * 2
     assert throttle.wrong("b", 0.0)
@@ -91,7 +91,7 @@ def entry(request_id: str = "1", mark: str = "x", at: float = 0.0, answer: str |
     return RequestRecord(request_id, mark, "words", "words-1", at, answer)
 
 
-def test_a_request_is_done_once() -> None:
+def test_request_is_executed_once() -> None:
     book = RequestTable()
     assert book.begin(entry()) is None
     with pytest.raises(RequestInProgress):
@@ -102,7 +102,7 @@ def test_a_request_is_done_once() -> None:
         book.begin(entry(mark="y"))
 
 
-def test_a_request_that_failed_may_be_tried_again() -> None:
+def test_failed_request_may_be_retried() -> None:
     book = RequestTable()
     assert book.begin(entry()) is None
     book.failed("1")
@@ -110,7 +110,7 @@ def test_a_request_that_failed_may_be_tried_again() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=80))
-def test_the_book_is_bounded_and_forgets_nothing_that_is_under_way(steps: list[tuple[int, bool]]) -> None:
+def test_request_table_is_bounded_and_keeps_running_requests(steps: list[tuple[int, bool]]) -> None:
     book = RequestTable(entry(f"old{n}", at=-float(n), answer="a") for n in range(MAX_ENTRIES))
     under_way = set()
     for number, finish in steps:
@@ -129,7 +129,7 @@ def test_the_book_is_bounded_and_forgets_nothing_that_is_under_way(steps: list[t
     assert {e.request_id for e in book} == under_way
 
 
-def test_request_ids_can_stand_in_logs() -> None:
+def test_request_ids_are_safe_in_logs() -> None:
     assert is_request_id("words-4f2a")
     for bad in ("", "a" * 129, "a\nb", "ä", "a\0"):
         assert not is_request_id(bad)
@@ -145,7 +145,7 @@ def problems(fields: Mapping[str, str], files: set[str] | None = None) -> Submit
     return caught.value
 
 
-def test_fields_of_a_good_request() -> None:
+def test_valid_request_fields_are_parsed() -> None:
     found = parse_fields({**FIELDS, "state": "paused", "settings": '{"heron.logging.level": "DEBUG"}'}, FILES, "box")
     assert (found.name, found.environ, found.state) == ("words", "prod", TopologyState.PAUSED)
     assert found.settings == {"heron.logging.level": "DEBUG"}
@@ -157,7 +157,7 @@ def test_fields_of_a_good_request() -> None:
 
 def test_missing_fields_are_all_named() -> None:
     assert set(problems({}, set()).missing) == {"name", "cluster", "role", "environment", "definition", "topology"}
-    assert problems({**FIELDS, "package": "d" * 64}).missing == ("topology",)  # both is none
+    assert problems({**FIELDS, "package": "d" * 64}).missing == ("topology",)  # both count as missing
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_missing_fields_are_all_named() -> None:
         {"user": "a" * 129}, {"user": "a\nb"}, {"config.override": "1"},
     ],
 )  # fmt: skip
-def test_fields_that_make_no_sense(change: dict[str, str]) -> None:
+def test_invalid_fields_are_rejected(change: dict[str, str]) -> None:
     assert problems({**FIELDS, **change}).problems
 
 
@@ -189,7 +189,7 @@ def with_config(**config: Any) -> TopologyDefinition:
     return replace(sound(), config={key.replace("_", "."): value for key, value in config.items()})
 
 
-def test_a_definition_that_can_run_is_packed() -> None:
+def test_valid_definition_is_packed() -> None:
     packing = check_definition(sound(), READ)
     assert [i.component for i in packing.instances()] == ["word", "count", "count"]
 
@@ -221,7 +221,7 @@ BAD: dict[str, TopologyDefinition] = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_definitions_that_cannot_run_are_refused(what: str) -> None:
+def test_invalid_definition_is_rejected(what: str) -> None:
     with pytest.raises(SubmitRejected) as caught:
         check_definition(BAD[what], READ)
     assert json.dumps(caught.value.problems)
@@ -234,7 +234,7 @@ FOLDERS = st.lists(
 
 
 @given(FOLDERS, IDS)
-def test_recovery_keeps_exactly_what_the_store_has(folders: list[Folder], stored: str) -> None:
+def test_recovery_keeps_exactly_the_stored_submissions(folders: list[Folder], stored: str) -> None:
     steps = plan_recovery(folders, {"words": stored} if stored else {})
     assert sorted(f.path for f, _ in steps) == sorted(f.path for f in folders)
     for folder, step in steps:
@@ -243,15 +243,15 @@ def test_recovery_keeps_exactly_what_the_store_has(folders: list[Folder], stored
         assert (step is RecoveryStep.DISCARD) == (folder.staged and not lives)
         assert (step is RecoveryStep.LEAVE) == (not folder.staged and not folder.topology_id)
     staged = [folder.staged for folder, _ in steps]
-    assert staged == sorted(staged, reverse=True)  # a submit takes its place before that place is looked at
+    assert staged == sorted(staged, reverse=True)  # staged submissions take their place before that place is examined
 
 
 @given(FOLDERS)
-def test_recovery_touches_nothing_that_the_store_cannot_tell(folders: list[Folder]) -> None:
+def test_recovery_leaves_topologies_of_an_unreadable_store(folders: list[Folder]) -> None:
     assert all(step is RecoveryStep.LEAVE for _, step in plan_recovery(folders, {}, {"words"}))
 
 
 @given(st.sets(st.sampled_from("pqrs")), FOLDERS, st.sets(st.sampled_from("pqrs")))
-def test_packages_in_use_stay(packages: set[str], folders: list[Folder], held: set[str]) -> None:
+def test_packages_in_use_are_kept(packages: set[str], folders: list[Folder], held: set[str]) -> None:
     gone = unused_packages(packages, folders, held)
     assert set(gone) == packages - {f.package for f in folders} - held

@@ -1,4 +1,4 @@
-"""A nonce is good for whom it was given to, for a minute, and from this process alone."""
+"""Download nonces: valid for their caller, for a minute, and in the issuing process only."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ NOW = 1_700_000_000
 
 
 @given(st.integers(-5, NONCE_SECONDS + 5))
-def test_it_lives_for_a_minute(later: int) -> None:
+def test_nonce_is_valid_for_a_minute(later: int) -> None:
     nonce = CHALLENGES.create(NOW, "t-1", "10.0.0.1")
     assert CHALLENGES.accepts(nonce, NOW + later, "t-1", "10.0.0.1") == (0 <= later <= NONCE_SECONDS)
 
 
-def test_it_is_of_one_caller_and_one_process() -> None:
+def test_nonce_is_bound_to_caller_and_process() -> None:
     nonce = CHALLENGES.create(NOW, "t-1", "10.0.0.1")
     assert not CHALLENGES.accepts(nonce, NOW, "t-2", "10.0.0.1")
     assert not CHALLENGES.accepts(nonce, NOW, "t-1", "10.0.0.2")
@@ -28,16 +28,16 @@ def test_it_is_of_one_caller_and_one_process() -> None:
 
 
 @given(st.text())
-def test_what_nobody_gave_is_not_ours(text: str) -> None:
+def test_arbitrary_text_is_not_a_nonce(text: str) -> None:
     assert not CHALLENGES.accepts(text, NOW, "t-1", "10.0.0.1")
 
 
 @pytest.mark.parametrize("header", ["", "Bearer x", "Heronry x", "Heronry x y z", "Basic x y"])
-def test_other_headers_hold_no_proof(header: str) -> None:
+def test_other_headers_contain_no_proof(header: str) -> None:
     assert parse_proof_header(header) == ("", "")
 
 
 @pytest.mark.parametrize("digits", ["f" * 5000, "f" * 17, "-" + "f" * 5000, "0" * 5000])
-def test_a_nonce_with_a_long_time_is_not_ours(digits: str) -> None:
+def test_nonce_with_a_long_time_is_rejected(digits: str) -> None:
     assert not CHALLENGES.accepts(f"{digits}.seal", NOW, "t-1", "10.0.0.1")
     assert not CHALLENGES.accepts(digits, NOW, "t-1", "10.0.0.1")

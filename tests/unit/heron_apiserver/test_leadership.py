@@ -1,4 +1,4 @@
-"""Laws of the election of an api server, over a memory store: who believes what, and what the store lets them do."""
+"""Election of an API server over a memory store: beliefs of the servers and permitted writes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SERVERS = 3
 
 
 class Server:
-    """One api server: its core, and a shell whose every step waits until the test takes it."""
+    """API server core with a shell whose steps wait until the test takes them."""
 
     def __init__(self, tree: MemoryTree, name: str) -> None:
         self.store = MemoryStore(tree)
@@ -48,7 +48,7 @@ class Server:
         self.told: Counter[LeadershipStep] = Counter()
         self.watching = False
         self.steps: deque[LeadershipStep] = deque()
-        self.answers: deque[LeadershipEvent] = deque()  # the store has answered, and it is not heard yet
+        self.answers: deque[LeadershipEvent] = deque()  # answered by the store, but not delivered yet
         self.events: deque[LeadershipEvent] = deque([LeadershipSignal.STORE_CONNECTED])
         heard = {
             SessionState.SUSPENDED: LeadershipSignal.STORE_SUSPENDED,
@@ -60,11 +60,11 @@ class Server:
 
     @property
     def idle(self) -> bool:
-        """True when it waits for others."""
+        """True if the server waits for others."""
         return not self.steps and not self.answers and not self.events
 
     def move(self) -> None:
-        """One thing: carry out a step, or hear of an event. Steps come first, as in the shell."""
+        """Carry out one step or deliver one event; steps come first, as in the shell."""
         if self.answers:
             self.events.append(self.answers.popleft())
         elif self.steps:
@@ -78,7 +78,7 @@ class Server:
             try:
                 node = self.store.get(NODE)
             except StoreError:
-                return  # it hears of the connection when it is back
+                return  # it learns of the connection when it is back
             holder = node.data.decode() if node else ""
             self.answers.append(NodeRead(holder))
         elif step is LeadershipStep.STAND:
@@ -95,13 +95,13 @@ class Server:
 
 
 def owner(tree: MemoryTree) -> str:
-    """Whose claim stands in the store."""
+    """Return the owner of the claim in the store."""
     record = tree.nodes.get(NODE)
     return record.data.decode() if record else ""
 
 
 class Election(RuleBasedStateMachine):
-    """Servers that move at any speed, while connections break and sessions end."""
+    """Servers that move at any speed while connections break and sessions end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ class Election(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, SERVERS - 1))
     def start_again(self, which: int) -> None:
-        """Whoever is over is a process that has ended."""
+        """Replace a server whose process has ended."""
         if self.servers[which].core.role is LeadershipRole.OVER:
             self.servers[which].store.close()
             self.writes += 1
@@ -145,7 +145,7 @@ class Election(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, SERVERS - 1))
     def write(self, which: int) -> None:
-        """Whatever a server believes: it writes if the node is its own, and only then."""
+        """Write regardless of belief: it succeeds only if the server owns the node."""
         server = self.servers[which]
         owns = owner(self.tree) == server.core.claim
         before = self.plain.get(COUNTER)
@@ -162,7 +162,7 @@ class Election(RuleBasedStateMachine):
 
     @rule()
     def somebody_removes_the_node(self) -> None:
-        """By hand, or by a mistake."""
+        """Delete the node externally."""
         if owner(self.tree):
             self.plain.commit([Delete(NODE)])
 
@@ -179,7 +179,7 @@ class Election(RuleBasedStateMachine):
                 assert server.core.role is LeadershipRole.OVER, "an end is for good"
 
     def teardown(self) -> None:
-        """All is well again: exactly one leads, and it may write."""
+        """Without faults exactly one server leads, and it may write."""
         for number, server in enumerate(self.servers):
             server.store.restore_connection()
             while not server.idle:
@@ -198,7 +198,7 @@ TestElection = Election.TestCase
 
 
 def two() -> tuple[MemoryStore, MemoryStore]:
-    """Two sessions on one tree."""
+    """Return two sessions on one tree."""
     tree = MemoryTree()
     stores = MemoryStore(tree), MemoryStore(tree)
     for store in stores:
@@ -206,7 +206,7 @@ def two() -> tuple[MemoryStore, MemoryStore]:
     return stores
 
 
-def test_the_fence_tells_versions_and_faults_as_without_it() -> None:
+def test_fence_preserves_versions_and_errors() -> None:
     leads, other = two()
     leads.commit([Create(NODE, b"", ephemeral=True)])
     fence = fenced(leads, NODE)
@@ -222,7 +222,7 @@ def test_the_fence_tells_versions_and_faults_as_without_it() -> None:
     assert (node.data, node.version) == (b"3", 1)
 
 
-def test_a_refusal_of_the_fence_is_one_that_may_be_sent_again_and_no_conflict() -> None:
+def test_fence_rejection_is_retryable_and_not_a_conflict() -> None:
     _, other = two()
     with pytest.raises(LeadershipLost) as caught:
         fenced(other, NODE).commit([Create("/a/x", b"1")])
@@ -231,7 +231,7 @@ def test_a_refusal_of_the_fence_is_one_that_may_be_sent_again_and_no_conflict() 
     assert "Send the request again" in caught.value.cure
 
 
-def test_an_answer_from_before_the_connection_broke_resumes_nothing() -> None:
+def test_answer_from_before_a_suspension_does_not_resume() -> None:
     core = Leadership("mine")
     core.handle(LeadershipSignal.STORE_CONNECTED)
     assert core.handle(NodeRead("mine")) == [LeadershipStep.LEAD]

@@ -1,4 +1,4 @@
-"""Stores of packages: the contract for folders and file://, what a place shows, and what trouble says."""
+"""Package stores: contract for folders and file://, displayed locations, and error messages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.contracts.package_store import CONTRACT, PackageStoreUnderTes
 
 @pytest.mark.parametrize("kind", ["folder", "file://"])
 @pytest.mark.parametrize("law", CONTRACT, ids=lambda law: law.__name__)
-def test_the_contract(tmp_path: Path, kind: str, law: Callable[[PackageStoreUnderTest], None]) -> None:
+def test_package_store_contract(tmp_path: Path, kind: str, law: Callable[[PackageStoreUnderTest], None]) -> None:
     (tmp_path / "work").mkdir()
     place = parse_package_location(f"{tmp_path}/kept" if kind == "folder" else f"file://{tmp_path}/kept")
 
@@ -47,7 +47,7 @@ def test_the_contract(tmp_path: Path, kind: str, law: Callable[[PackageStoreUnde
     law(PackageStoreUnderTest(store, lambda: make("other"), tmp_path / "kept" / "space", tmp_path / "work"))
 
 
-def test_from_another_disk(tmp_path: Path) -> None:
+def test_package_from_another_disk_is_kept(tmp_path: Path) -> None:
     shm = Path("/dev/shm")
     if not shm.is_dir() or shm.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("needs two disks")
@@ -65,8 +65,8 @@ WORD = st.text(min_size=4, max_size=20).map(lambda text: quote(text, safe="!$&'(
 
 
 @given(user=WORD, password=WORD, key=WORD)
-def test_no_secret_is_shown(user: str, password: str, key: str) -> None:
-    """Neither in what is shown, nor in foreign text."""
+def test_secrets_are_redacted(user: str, password: str, key: str) -> None:
+    """Applies to displayed locations and to foreign text."""
     place = parse_package_location(
         f"sftp://{user}:{password}@host:22/code?key={key}", {"client": {"aws_secret": [key]}}
     )
@@ -77,7 +77,7 @@ def test_no_secret_is_shown(user: str, password: str, key: str) -> None:
 
 
 @given(st.text())
-def test_any_text_is_a_place_or_a_usage_error(text: str) -> None:
+def test_any_text_is_a_location_or_a_usage_error(text: str) -> None:
     try:
         place = parse_package_location(text)
     except UsageError:
@@ -90,13 +90,13 @@ def test_any_text_is_a_place_or_a_usage_error(text: str) -> None:
     "text",
     ["memory://x", "http://h/x", "code", "./code", "s3://", "simplecache::s3://b/x", "s3://b/../x", "S3://b/x", "sftp://[h/x"],
 )  # fmt: skip
-def test_what_is_no_place(text: str) -> None:
+def test_invalid_location_is_rejected_with_a_remedy(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_package_location(text)
     assert caught.value.cure
 
 
-def test_a_missing_library_is_named_with_the_line_to_type() -> None:
+def test_missing_library_is_named_with_its_install_command() -> None:
     for url, line in (("s3://u:hidden@b/x", "s3fs"), ("abfs://b/x", "adlfs")):
         with pytest.raises(PackageStoreError) as caught:
             load_package_location(url)
@@ -106,7 +106,7 @@ def test_a_missing_library_is_named_with_the_line_to_type() -> None:
         load_package_location("nonsense://b/x")
 
 
-def test_options_come_from_a_file(tmp_path: Path) -> None:
+def test_options_are_read_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "options.json"
     file.write_text(json.dumps({"auto_mkdir": True}))
     assert load_package_location(f"file://{tmp_path}/kept", str(file)).options == {"auto_mkdir": True}
@@ -121,7 +121,7 @@ def test_options_come_from_a_file(tmp_path: Path) -> None:
         load_package_location("s3://b/x", str(tmp_path / "none"))
 
 
-def test_a_store_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_store_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         package_store, "python_command", lambda *_: [sys.executable, "-c", "import time; time.sleep(99)"]
     )
@@ -142,14 +142,14 @@ def test_a_store_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Monk
         patient.digests()
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_unwritable_location_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(NotAllowed, match="file"):
         open_package_store(PackageLocation(folder=str(tmp_path / "file")), tmp_path, lambda _: "space")
 
 
 class SlowRemoval:
-    """A folder whose ``remove`` waits until it may go on."""
+    """Folder store whose ``remove`` waits until released."""
 
     def __init__(self, folder: Path) -> None:
         self._store = FolderPackageStore(folder)
@@ -158,14 +158,14 @@ class SlowRemoval:
             setattr(self, name, getattr(self._store, name))
 
     def remove(self, digest: str) -> None:
-        """Slowly."""
+        """Remove after the release."""
         self.removing.set()
         assert self.may.wait(60)
         self._store.remove(digest)
 
 
-def test_who_comes_while_a_package_goes_waits_and_keeps_it_anew(tmp_path: Path) -> None:
-    """It has the package that it was promised."""
+def test_hold_during_a_removal_waits_and_stores_the_package_again(tmp_path: Path) -> None:
+    """The caller ends up with the package that it was promised."""
     store = SlowRemoval(tmp_path / "kept")
     packages = PackageRepository(tmp_path, store=store)  # type: ignore[arg-type]  # its other methods are set in __init__
     kept = PackageStoreUnderTest(store, lambda: store, tmp_path, tmp_path)  # type: ignore[arg-type]  # the same

@@ -1,4 +1,4 @@
-"""Where a scheduler has no process of its own per topology, the api server answers for it; request ids on disk."""
+"""Scheduler endpoints of the API server for schedulers without own processes, and request ids on disk."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tests.unit.heron_apiserver.plain_scheduler import PlainScheduler, submit, w
 
 
 class TellingScheduler(PlainScheduler):
-    """One that knows its containers itself."""
+    """Scheduler that reports its containers itself."""
 
     def status(self, launch: Launch) -> SchedulerStatus | None:
-        """Of container 1."""
+        """Return the status of container 1."""
         own = process("heron_scheduler", "heron_scheduler", -1)
         return SchedulerStatus(own, (process("heron_container", "heron_container-1", 1),))
 
@@ -40,7 +40,7 @@ def service(tmp_path: Path) -> Iterator[PlacedTopologies]:
     store.close()
 
 
-async def test_the_api_server_answers_as_the_scheduler(service: PlacedTopologies) -> None:
+async def test_api_server_answers_as_the_scheduler(service: PlacedTopologies) -> None:
     await asyncio.to_thread(submit, service)
     presence = SchedulerEndpoints(service, "127.0.0.1")
     try:
@@ -68,7 +68,7 @@ async def test_the_api_server_answers_as_the_scheduler(service: PlacedTopologies
         await presence.close()
 
 
-async def test_a_node_that_stands_is_not_read_again_and_one_that_goes_is_made_anew(
+async def test_existing_node_is_not_read_again_and_a_deleted_one_is_recreated(
     service: PlacedTopologies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await asyncio.to_thread(submit, service)
@@ -91,7 +91,7 @@ async def test_a_node_that_stands_is_not_read_again_and_one_that_goes_is_made_an
         await presence.close()
 
 
-async def test_a_name_can_be_submitted_again_and_again(service: PlacedTopologies) -> None:
+async def test_name_can_be_submitted_repeatedly(service: PlacedTopologies) -> None:
     presence = SchedulerEndpoints(service, "127.0.0.1")
     try:
         for serial in (1, 2, 3):
@@ -107,7 +107,7 @@ async def test_a_name_can_be_submitted_again_and_again(service: PlacedTopologies
         await presence.close()
 
 
-def test_request_ids_outlive_a_crash(tmp_path: Path) -> None:
+def test_request_ids_survive_a_crash(tmp_path: Path) -> None:
     first, second = (RequestRecord(str(n), "mark", f"words{n}", f"words{n}-1", 1e12) for n in range(2))
     before = RequestLog(tmp_path)
     assert before.begin(first) is None
@@ -118,5 +118,5 @@ def test_request_ids_outlive_a_crash(tmp_path: Path) -> None:
         after.begin(first)
     after.settle({"words0": "words0-1"}, {"words0-1": "the answer"})
     assert after.begin(first) == "the answer"
-    assert after.begin(second) is None  # it had not come through
+    assert after.begin(second) is None  # it had not succeeded
     assert RequestLog(tmp_path).begin(first) == "the answer"

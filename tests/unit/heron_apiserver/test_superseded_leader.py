@@ -1,4 +1,4 @@
-"""An api server that was stopped in the middle of a submit or a kill, and wakes when another has led for a while."""
+"""API server that was stopped during a submit or a kill and resumes after another has led."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLACE = Path("topologies", "box", "ads", "prod", "words")
 
 
 class SleepyScheduler(PlainScheduler):
-    """``asleep`` is what happens while this process is stopped, in the middle of a step."""
+    """Scheduler that runs ``asleep`` within a step, in place of the time the process is stopped."""
 
     asleep: Callable[[], None] | None = None
 
@@ -38,7 +38,7 @@ class SleepyScheduler(PlainScheduler):
 
 
 class Replicas:
-    """Two api servers of one home: ``first`` leads; ``hand_over`` has ``second`` lead and recover."""
+    """Two API servers of one home: ``first`` leads; ``hand_over`` makes ``second`` lead and recover."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -61,7 +61,7 @@ class Replicas:
         recover(self.second, RequestLog(self.home), AuditLog(self.home / "audit.jsonl"))
 
     def stands(self) -> str:
-        """The submission in the store, which must be the one in the place, and the only one that runs."""
+        """Return the stored submission, after checking that it alone is in place and running."""
         (state,) = topologies.list_topologies(self.second_store)
         launch = Launch.load(self.home / PLACE / "launch.json")
         assert launch.topology_id == state.topology_id
@@ -76,11 +76,11 @@ def replicas(tmp_path: Path) -> Replicas:
     return Replicas(tmp_path / "home")
 
 
-def test_a_kill_that_slept_takes_nothing_from_who_has_the_name_by_now(replicas: Replicas) -> None:
+def test_resumed_kill_does_not_affect_a_new_submission(replicas: Replicas) -> None:
     submit(replicas.first)
 
     def meanwhile() -> None:
-        replicas.hand_over()  # it finishes the kill
+        replicas.hand_over()  # the second server finishes the kill
         submit(replicas.second, 2)
 
     replicas.scheduler.asleep = meanwhile
@@ -89,9 +89,9 @@ def test_a_kill_that_slept_takes_nothing_from_who_has_the_name_by_now(replicas: 
     assert replicas.stands() == "words-2"
 
 
-def test_a_submit_that_slept_before_its_transaction_leaves_nothing(replicas: Replicas) -> None:
+def test_submit_resumed_before_its_transaction_leaves_nothing(replicas: Replicas) -> None:
     def meanwhile() -> None:
-        replicas.hand_over()  # it removes what is staged
+        replicas.hand_over()  # the second server removes the staged folder
         submit(replicas.second, 2)
 
     replicas.scheduler.asleep = meanwhile  # in prepare
@@ -100,7 +100,7 @@ def test_a_submit_that_slept_before_its_transaction_leaves_nothing(replicas: Rep
     assert replicas.stands() == "words-2"
 
 
-def test_a_submit_that_slept_after_its_transaction_is_finished_by_the_other(replicas: Replicas) -> None:
+def test_submit_stopped_after_its_transaction_is_finished_by_the_other(replicas: Replicas) -> None:
     commit = replicas.first_store.commit
 
     def slept(operations: list[object]) -> list[int]:
@@ -109,13 +109,13 @@ def test_a_submit_that_slept_after_its_transaction_is_finished_by_the_other(repl
             replicas.hand_over()
         return done
 
-    replicas.first_store.commit = slept  # type: ignore[method-assign,assignment]  # the moment after it
+    replicas.first_store.commit = slept  # type: ignore[method-assign,assignment]  # after the commit
     with pytest.raises((LeadershipLost, OSError)):
         submit(replicas.first)
     assert replicas.stands() == "words-1"
 
 
-def test_who_has_lost_his_staged_folder_leaves_the_place_alone(tmp_path: Path) -> None:
+def test_lost_staged_folder_leaves_the_place_alone(tmp_path: Path) -> None:
     place = tmp_path / "words"
     place.mkdir()
     (place / "launch.json").write_text("{}")

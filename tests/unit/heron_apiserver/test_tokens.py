@@ -1,4 +1,4 @@
-"""The tokens of an api server and of a tracker, at rest: digests only, the files of older servers, damage, rotation."""
+"""Stored tokens of an API server and of a tracker: digests, older files, damage and rotation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write(path: Path, text: str, mode: int = 0o600) -> Path:
     return path
 
 
-def test_only_digests_stay_and_hold_without_the_first_files(tmp_path: Path) -> None:
+def test_only_digests_are_stored_and_remain_valid(tmp_path: Path) -> None:
     book = TokenBook(tmp_path)
     first = (tmp_path / "admin-token").read_text().strip()
     drawn = book.create("ci", CallerRole.SUBMIT, 1e12)
@@ -40,7 +40,7 @@ def test_only_digests_stay_and_hold_without_the_first_files(tmp_path: Path) -> N
         assert (found and found.name) == name
 
 
-def test_the_files_of_an_older_server_hold_and_a_new_one_replaces_what_it_was(tmp_path: Path) -> None:
+def test_token_files_of_older_servers_are_imported_and_replaced(tmp_path: Path) -> None:
     write(tmp_path / "admin-token", "a" * 43)
     write(tmp_path / "read-token", "r" * 43)
     book = TokenBook(tmp_path)
@@ -51,7 +51,7 @@ def test_the_files_of_an_older_server_hold_and_a_new_one_replaces_what_it_was(tm
     assert book.find("b" * 43) is not None
 
 
-def test_a_revoked_token_is_gone_for_good_and_somebody_always_rules(tmp_path: Path) -> None:
+def test_revoked_token_stays_revoked_and_one_admin_token_remains(tmp_path: Path) -> None:
     book = TokenBook(tmp_path)
     first = (tmp_path / "admin-token").read_text().strip()
     book.create("short", CallerRole.ADMIN, 1e12)
@@ -77,7 +77,7 @@ def test_a_revoked_token_is_gone_for_good_and_somebody_always_rules(tmp_path: Pa
         ("read-token", "b" * 43, "contains the token"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_used_is_told_with_its_cure(tmp_path: Path, name: str, text: str, words: str) -> None:
+def test_unusable_token_file_is_reported_with_a_remedy(tmp_path: Path, name: str, text: str, words: str) -> None:
     if name == "read-token":
         write(tmp_path / "admin-token", "b" * 43)
     write(tmp_path / name, text)
@@ -85,14 +85,14 @@ def test_what_cannot_be_used_is_told_with_its_cure(tmp_path: Path, name: str, te
         TokenBook(tmp_path)
 
 
-def test_a_damaged_row_with_a_scope_of_no_token_gives_no_right(tmp_path: Path) -> None:
+def test_damaged_row_with_an_invalid_scope_grants_no_permission(tmp_path: Path) -> None:
     write(tmp_path / "admin-token", "a" * 43)
     row = {"name": "x", "scope": "topology", "digest": digest_of("t" * 43), "expires": None}
     write(tmp_path / "tokens.json", json.dumps({"tokens": [row]}))
     assert TokenBook(tmp_path).find("t" * 43) is None
 
 
-def test_the_trackers_tokens_are_read_again_while_it_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tracker_tokens_are_reloaded_while_serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(login, "LOOK_SECONDS", 0.0)
     path = write(tmp_path / "tokens", "0123456789abcdef\n")
     tokens = TokenFile(path)
@@ -102,7 +102,7 @@ def test_the_trackers_tokens_are_read_again_while_it_serves(tmp_path: Path, monk
     found = tokens.find("n" * 40)
     assert found
     assert [found.expired(at) for at in (1.8e9, 2.0e9)] == [False, True]
-    write(path, "short\n")  # a mistake changes nothing
+    write(path, "short\n")  # an invalid file changes nothing
     assert tokens.find("0123456789abcdef")
     assert tokens.find("short") is None
 
@@ -114,15 +114,13 @@ def test_the_trackers_tokens_are_read_again_while_it_serves(tmp_path: Path, monk
         ("sha256:12", "invalid digest"), ("\n".join("x" * 20 for _ in range(65)), "at most 64 are"),
     ],
 )  # fmt: skip
-def test_a_trackers_file_that_makes_no_sense_is_refused(text: str, words: str) -> None:
+def test_invalid_tracker_token_file_is_rejected(text: str, words: str) -> None:
     with pytest.raises(StartError, match=words):
         parse_tokens(text, Path("tokens"))
 
 
 @pytest.mark.parametrize("text", ["", "\n", "# none\n"])
-def test_a_trackers_file_without_tokens_revokes_all_of_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
+def test_tracker_file_without_tokens_revokes_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr(login, "LOOK_SECONDS", 0.0)
     path = write(tmp_path / "tokens", "0123456789abcdef\n")
     tokens = TokenFile(path)

@@ -1,4 +1,4 @@
-"""Submit and kill are all or nothing, whatever fails, whoever is faster, and wherever the process dies."""
+"""Submit and kill are atomic across failures, concurrency and crashes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def nothing_is_left(service: PlacedTopologies, scheduler: PlainScheduler) -> Non
     assert list((home / "uploads").iterdir()) == []
 
 
-def test_submit_and_kill(made: World) -> None:
+def test_submit_and_kill_round_trip(made: World) -> None:
     service, scheduler = made
     assert submit(service)
     folder = service.config.home / PLACE / "words"
@@ -65,7 +65,7 @@ def test_submit_and_kill(made: World) -> None:
         assert not service.verify_download_proof(*asked, proof)
     assert not service.verify_download_proof("words-2", digest, "n", prove_download("0" * 64, "words-2", digest, "n"))
     assert service.find_package_digest("words-1") == digest
-    assert not submit(service)  # this very submission runs
+    assert not submit(service)  # the same submission already runs
     assert service.submissions.kill("words", "ads", "prod") == ""
     nothing_is_left(service, scheduler)
     assert service.packages.digests() == []
@@ -74,7 +74,7 @@ def test_submit_and_kill(made: World) -> None:
 
 
 @pytest.mark.parametrize("step", ["prepare", "before commit", "start"])
-def test_what_fails_leaves_nothing_behind(made: World, step: str) -> None:
+def test_failed_submit_leaves_nothing(made: World, step: str) -> None:
     service, scheduler = made
     scheduler.fails = {step}
     with pytest.raises(SchedulerError):
@@ -84,7 +84,7 @@ def test_what_fails_leaves_nothing_behind(made: World, step: str) -> None:
     assert submit(service)
 
 
-def test_a_name_that_is_in_use_stays_as_it_is(made: World) -> None:
+def test_name_in_use_is_protected_unless_replaced(made: World) -> None:
     service, scheduler = made
     submit(service)
     with pytest.raises(AlreadyExists):
@@ -98,7 +98,7 @@ def test_a_name_that_is_in_use_stays_as_it_is(made: World) -> None:
     assert scheduler.running() == scheduler.made() == {"words-2"}
 
 
-def test_of_many_at_once_one_wins(made: World) -> None:
+def test_one_of_concurrent_submits_wins(made: World) -> None:
     service, scheduler = made
     digest = package(service)
 
@@ -117,7 +117,7 @@ def test_of_many_at_once_one_wins(made: World) -> None:
     assert [p.name for p in (service.config.home / PLACE).iterdir()] == ["words"]
 
 
-def test_a_topology_whose_folder_is_lost_can_be_killed(made: World) -> None:
+def test_topology_with_a_lost_folder_can_be_killed(made: World) -> None:
     service, scheduler = made
     submit(service)
     (service.config.home / PLACE / "words" / "launch.json").unlink()
@@ -125,7 +125,7 @@ def test_a_topology_whose_folder_is_lost_can_be_killed(made: World) -> None:
     nothing_is_left(service, scheduler)
 
 
-def test_logs_are_kept_if_wanted(made: World) -> None:
+def test_logs_are_kept_if_requested(made: World) -> None:
     service, _ = made
     submit(service)
     folder = service.config.home / PLACE / "words"
@@ -138,18 +138,18 @@ def test_logs_are_kept_if_wanted(made: World) -> None:
     assert (folder / "log-files" / "previous" / "a.log").read_text() == "last words"
 
 
-def test_what_the_store_never_takes_replaces_nothing(made: World) -> None:
+def test_oversized_definition_replaces_nothing(made: World) -> None:
     service, scheduler = made
     submit(service)
 
     class Small:
-        """The store, with room for little."""
+        """Store with room for little."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(store, name)
 
         def check_size(self, operations: Sequence[Operation]) -> None:
-            """A bound that the definition breaks."""
+            """Reject the definition as too large."""
             size = sum(len(o.data) for o in operations if isinstance(o, Create))
             raise ValueTooLarge(f"a transaction has at most 10 bytes, this one {size}")
 
@@ -162,7 +162,7 @@ def test_what_the_store_never_takes_replaces_nothing(made: World) -> None:
     assert scheduler.running() == scheduler.made() == {"words-1"}, "the one that was to be replaced runs on"
 
 
-def test_a_store_that_is_not_open_yet_is_no_fault(tmp_path: Path) -> None:
+def test_unopened_store_is_reported_as_unavailable(tmp_path: Path) -> None:
     service, _, store = world(tmp_path / "home")
     store.close()
     with pytest.raises(StoreUnavailable) as refused:
@@ -171,7 +171,7 @@ def test_a_store_that_is_not_open_yet_is_no_fault(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_after_a_crash_it_is_all_there_or_not_at_all(tmp_path: Path, step: str) -> None:
+def test_crash_leaves_the_submission_complete_or_absent(tmp_path: Path, step: str) -> None:
     home = tmp_path / "home"
     script = plain_scheduler.__file__
     root = str(Path(__file__).parents[3])
@@ -184,7 +184,7 @@ def test_after_a_crash_it_is_all_there_or_not_at_all(tmp_path: Path, step: str) 
     service, scheduler, store = world(home)
     try:
         recover(service, RequestLog(home), AuditLog(home / "audit.jsonl"))
-        recover(service, RequestLog(home), AuditLog(home / "audit.jsonl"))  # once more does no harm
+        recover(service, RequestLog(home), AuditLog(home / "audit.jsonl"))  # recovery is idempotent
         assert list((home / "uploads").iterdir()) == []
         if step in ("after commit", "start"):
             assert scheduler.running() == scheduler.made() == set(service.launches) == {"words-1"}

@@ -1,4 +1,4 @@
-"""Strangers: their token is looked at before anything else, on every path; what they write into the audit file."""
+"""Unauthenticated requests: permission declared on every path, and bounded audit records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ arrivals = st.lists(st.tuples(st.floats(0, 50), kinds), max_size=200)
 
 
 @pytest.mark.parametrize("module", [packages, server, submit, tokens, topologies])
-def test_every_path_says_its_right_or_is_open(module: object) -> None:
+def test_every_path_declares_its_permission_or_is_open(module: object) -> None:
     router: APIRouter = vars(module)["router"]
     for route in router.routes:
         assert isinstance(route, AuthorizedRoute)
@@ -34,7 +34,7 @@ def test_every_path_says_its_right_or_is_open(module: object) -> None:
             assert route.permission is Permission.TOKENS
 
 
-def test_a_path_without_a_right_cannot_be_made() -> None:
+def test_path_without_a_permission_cannot_be_declared() -> None:
     router = APIRouter(route_class=AuthorizedRoute)
     with pytest.raises(ValueError, match="declares 0 permissions"):
         router.get("/secrets")(lambda: None)
@@ -45,7 +45,7 @@ def test_a_path_without_a_right_cannot_be_made() -> None:
 
 
 @given(arrivals)
-def test_every_refusal_is_written_or_counted_once(came: list[tuple[float, Kind]]) -> None:
+def test_every_refusal_is_recorded_or_counted_once(came: list[tuple[float, Kind]]) -> None:
     repeats = Repeats()
     now, written, counted, lines = 0.0, 0, 0, 0
     for pause, kind in came:
@@ -61,7 +61,7 @@ def test_every_refusal_is_written_or_counted_once(came: list[tuple[float, Kind]]
     assert written + lines <= 2 * (MAX_KINDS + 1) * (1 + now // WINDOW_SECONDS + 1)
 
 
-def test_many_refusals_are_few_lines_and_what_matters_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_refusals_use_few_lines_and_keep_other_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(audit_module.time, "monotonic", lambda: clock[0])
     audit = AuditLog(tmp_path / "audit.jsonl")

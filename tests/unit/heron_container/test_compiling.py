@@ -1,4 +1,4 @@
-"""The user's modules are compiled once for all instances; requirements and broken files are left alone."""
+"""Compilation of the user's modules: once for all instances, without requirements and broken files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_own_modules_are_compiled_and_requirements_are_not(tmp_path: Path) -> No
     assert not compiled(tmp_path / "broken.py").exists()
 
 
-def test_what_is_compiled_stays_and_what_changed_is_made_again(tmp_path: Path) -> None:
+def test_compiled_module_is_kept_until_its_source_changes(tmp_path: Path) -> None:
     path = tmp_path / "words.py"
     path.write_text("VALUE = 1\n")
     compile_package(tmp_path)
@@ -33,12 +33,12 @@ def test_what_is_compiled_stays_and_what_changed_is_made_again(tmp_path: Path) -
     compile_package(tmp_path)
     assert compiled(path).read_bytes() == first
     path.write_text("VALUE = 'another'\n")
-    os.utime(path, (1, 1))  # compiled code carries whole seconds
+    os.utime(path, (1, 1))  # compiled code stores whole seconds
     compile_package(tmp_path)
     assert compiled(path).read_bytes() != first
 
 
-def test_it_stops_when_the_time_is_up_and_minds_no_missing_folder(tmp_path: Path) -> None:
+def test_compilation_stops_at_its_time_limit_and_accepts_a_missing_folder(tmp_path: Path) -> None:
     (tmp_path / "words.py").write_text("VALUE = 1\n")
     assert compile_package(tmp_path, enough_seconds=0.0) == 0
     assert compile_package(tmp_path / "nowhere") == 0

@@ -1,4 +1,4 @@
-"""When a disk is said to be full."""
+"""Detection and description of a full disk."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ ROOMY = DiskSpace("/roomy", 1 << 30, 1 << 40, 1000, 2000)
         (DiskSpace("/counts-nothing", 0, 0, 0, 0), ""),
     ],
 )
-def test_what_is_said(space: DiskSpace, said: str) -> None:
+def test_full_disk_is_described(space: DiskSpace, said: str) -> None:
     text = describe_full_disk([ROOMY, space])
     assert text.startswith(said)
     assert bool(text) == bool(said)
     assert not said or "free some there" in text
 
 
-def test_real_folders_are_asked_and_others_passed_over(tmp_path: Path) -> None:
+def test_disk_space_of_missing_folders_is_skipped(tmp_path: Path) -> None:
     (found,) = read_disk_space([tmp_path / "is not there", tmp_path])
     assert found.folder == str(tmp_path)
     assert 0 < found.free_bytes <= found.bytes

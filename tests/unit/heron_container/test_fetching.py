@@ -1,4 +1,4 @@
-"""Fetching the package from a real HTTP server that answers as the api server does, or worse."""
+"""Package download from an HTTP server that answers like the API server, or wrongly."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ NONCE = "1f.00"
 
 
 class Server(ThreadingHTTPServer):
-    """Answers with ``status`` and ``body`` to whoever proves the secret; remembers what was asked for, and all said."""
+    """Server that answers with ``status`` and ``body`` to a valid proof, and records all requests."""
 
     body = b""
     status = 200
     fail_first = 0
-    strange_first = 0  # so many proofs come to a server that gave another nonce
+    strange_first = 0  # number of proofs that reach a server with another nonce
     connections = 0
     daemon_threads = True
     asked: list[str]
@@ -65,7 +65,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(self.server.body)
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Silence."""
+        """Suppress the log."""
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def launch(tmp_path: Path, server: Server) -> Launch:
     )  # fmt: skip
 
 
-def test_a_package_is_fetched_once_and_kept(server: Server, launch: Launch) -> None:
+def test_package_is_fetched_once_and_kept(server: Server, launch: Launch) -> None:
     fetch_package(launch)
     assert (launch.package_dir / "words.py").read_text() == "x = 1\n"
     fetch_package(launch)
@@ -105,32 +105,32 @@ def test_a_package_is_fetched_once_and_kept(server: Server, launch: Launch) -> N
     assert [p.name for p in Path(launch.home).iterdir()] in (["secret", "package"], ["package", "secret"])
 
 
-def test_the_secret_is_proved_and_never_said(server: Server, launch: Launch) -> None:
+def test_secret_is_proved_but_never_sent(server: Server, launch: Launch) -> None:
     fetch_package(launch)
     assert "T-1" in server.said
     assert SECRET not in server.said
 
 
-def test_another_content_than_the_digest_names_is_not_unpacked(server: Server, launch: Launch) -> None:
+def test_package_with_another_digest_is_not_unpacked(server: Server, launch: Launch) -> None:
     with pytest.raises(FetchError, match="sent a package with another digest"):
         fetch_package(replace(launch, package_digest="0" * 64))
     assert not launch.package_dir.exists()
 
 
-def test_the_proof_goes_by_the_connection_of_its_nonce(server: Server, launch: Launch) -> None:
+def test_proof_uses_the_connection_of_its_nonce(server: Server, launch: Launch) -> None:
     fetch_package(launch)
     assert server.connections == 1
 
 
 @pytest.mark.parametrize("strange", [1, 3])
-def test_another_nonce_of_another_server_is_proved_under(server: Server, launch: Launch, strange: int) -> None:
+def test_new_nonce_of_another_server_is_accepted(server: Server, launch: Launch, strange: int) -> None:
     server.strange_first = strange
     fetch_package(launch)
     assert (launch.package_dir / "words.py").exists()
     assert len(server.asked) == 1 + strange
 
 
-def test_who_gives_new_nonces_for_ever_is_refused(server: Server, launch: Launch) -> None:
+def test_endless_new_nonces_are_rejected(server: Server, launch: Launch) -> None:
     server.strange_first = 100
     with pytest.raises(PackageRefused, match="401"):
         fetch_package(launch)
@@ -138,7 +138,7 @@ def test_who_gives_new_nonces_for_ever_is_refused(server: Server, launch: Launch
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
-def test_a_refusal_is_final_and_a_fault_is_not(server: Server, launch: Launch, status: int) -> None:
+def test_client_error_is_final_and_server_error_is_not(server: Server, launch: Launch, status: int) -> None:
     server.status = status
     with pytest.raises(PackageRefused, match=str(status)):
         fetch_package(launch)
@@ -147,21 +147,19 @@ def test_a_refusal_is_final_and_a_fault_is_not(server: Server, launch: Launch, s
         fetch_package(launch)
 
 
-def test_without_an_api_server_it_may_come_later(launch: Launch) -> None:
+def test_unreachable_api_server_is_a_retryable_error(launch: Launch) -> None:
     with pytest.raises(FetchError, match="does not answer"):
         fetch_package(replace(launch, api_url="http://127.0.0.1:9"))
 
 
-def test_a_redirect_does_not_carry_the_secret_elsewhere(server: Server, launch: Launch) -> None:
+def test_redirect_is_not_followed(server: Server, launch: Launch) -> None:
     server.status = 302
     with pytest.raises(FetchError, match="302"):
         fetch_package(launch)
     assert len(server.asked) == 1
 
 
-def test_a_container_gets_ready_and_asks_until_the_api_server_answers(
-    server: Server, launch: Launch, tmp_path: Path
-) -> None:
+def test_container_retries_until_the_api_server_answers(server: Server, launch: Launch, tmp_path: Path) -> None:
     server.fail_first = 1
     start = tmp_path / "start-secret"
     start.write_text(SECRET)

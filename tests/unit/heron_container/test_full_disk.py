@@ -1,4 +1,4 @@
-"""A disk that takes a part of a line: nothing of it stays, and the next line is whole."""
+"""Partial writes on a full disk: no partial line remains, and the next line is whole."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WRITERS = {
         "    return True"
     ),
 }
-# The kernel takes 100 bytes of a file and then none, as a disk that is full does: a short write, then an error.
+# The kernel accepts 100 bytes of a file and no more, like a full disk: a short write, then an error.
 PROGRAM = """
 import resource, sys
 from pathlib import Path
@@ -33,7 +33,7 @@ print(taken, put(b'{{"n": 4}}\\n'))
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_a_line_is_written_whole_or_not_at_all(writer: str, tmp_path: Path) -> None:
+def test_line_is_written_whole_or_not_at_all(writer: str, tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     program = PROGRAM.format(writer=WRITERS[writer])
     done = subprocess.run(

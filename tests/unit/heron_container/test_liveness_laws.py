@@ -1,4 +1,4 @@
-"""Laws of the judgement by heartbeat: who is killed, when, and that one's own pause accuses nobody."""
+"""Judgement by heartbeat: which processes are killed and when, unaffected by the watcher's own pauses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def make(slots: int = 1) -> Liveness:
 
 
 def run(judge: Liveness, ticks: int, beats: dict[int, int], cpu: dict[int, float]) -> list[tuple[int, Silence]]:
-    """Regular ticks; returns (tick number, silence)."""
+    """Run regular ticks; return pairs of (tick number, silence)."""
     found = []
     for tick in range(1, ticks + 1):
         wanted = {slot: cpu[slot] for slot in judge.silent_slots() if slot in cpu}
@@ -30,7 +30,7 @@ def run(judge: Liveness, ticks: int, beats: dict[int, int], cpu: dict[int, float
     return found
 
 
-def test_a_hung_process_is_suspected_and_then_killed() -> None:
+def test_hung_process_is_suspected_and_then_killed() -> None:
     (first, suspect), (last, killed) = run(make(), 80, {0: 0}, {0: 1.0})
     assert (first * TICK, suspect.judgement) == (10_000, Judgement.SUSPECT)
     assert killed.judgement is Judgement.HUNG
@@ -38,7 +38,7 @@ def test_a_hung_process_is_suspected_and_then_killed() -> None:
     assert killed.reason().startswith("killed: no heartbeat and no CPU progress for 3")
 
 
-def test_a_busy_one_lives_until_the_last_limit() -> None:
+def test_busy_process_lives_until_the_last_limit() -> None:
     judge, found = make(), []
     for tick in range(1, 300):
         found += [(tick, v) for v in judge.tick(TICK, {0: 0}, {0: tick * 0.4})]
@@ -46,13 +46,13 @@ def test_a_busy_one_lives_until_the_last_limit() -> None:
         (10_000, Judgement.SUSPECT), (120_000, Judgement.SILENT)]  # fmt: skip
 
 
-def test_when_nobody_knows_its_cpu_it_lives_until_the_last_limit() -> None:
+def test_process_with_unknown_cpu_lives_until_the_last_limit() -> None:
     assert [(t * TICK, v.judgement) for t, v in run(make(), 300, {0: 0}, {})][1:] == [(120_000, Judgement.SILENT)]
 
 
 @given(st.lists(st.tuples(st.integers(1, 10_000_000), st.booleans()), max_size=100))
-def test_own_pause_accuses_nobody(ticks: list[tuple[int, bool]]) -> None:
-    """However long the watcher is away, a process has ``kill_ms / (2 tick)`` of the watcher's own ticks to beat."""
+def test_pause_of_the_watcher_kills_no_process(ticks: list[tuple[int, bool]]) -> None:
+    """A process has ``kill_ms / (2 tick)`` of the watcher's own ticks to beat, however long the watcher is away."""
     judge, beat, since_beat = make(), 0, 0
     for passed, beats in ticks:
         beat += beats
@@ -66,7 +66,7 @@ def test_own_pause_accuses_nobody(ticks: list[tuple[int, bool]]) -> None:
 
 
 @given(st.data())
-def test_whoever_beats_in_time_is_never_judged(data: st.DataObject) -> None:
+def test_process_that_beats_in_time_is_never_judged(data: st.DataObject) -> None:
     judge, beat, silent_ms = make(), 0, 0
     for _ in range(100):
         passed = data.draw(st.integers(1, 1000))
@@ -76,26 +76,26 @@ def test_whoever_beats_in_time_is_never_judged(data: st.DataObject) -> None:
         assert judge.tick(passed, {0: beat}, dict.fromkeys(judge.silent_slots(), 0.0)) == []
 
 
-def test_a_stalled_machine_does_not_lose_everything_at_once() -> None:
+def test_kills_on_a_stalled_machine_are_spaced() -> None:
     found = run(make(5), 200, dict.fromkeys(range(5), 0), dict.fromkeys(range(5), 1.0))
     killed = [tick * TICK for tick, silence in found if silence.judgement is Judgement.HUNG]
     assert len(killed) == 5
     assert all(later - earlier >= 1000 for earlier, later in pairwise(killed))
 
 
-def test_a_lease_is_added_and_a_new_process_starts_afresh() -> None:
+def test_extension_adds_time_and_a_new_process_starts_afresh() -> None:
     judge = make()
     judge.extend(0, 60_000)
     found = run(judge, 300, {0: 0}, {0: 1.0})
     assert found[0][0] * TICK == 70_000
     judge.forget(0)
-    judge.extend(0, 1)  # nobody there
+    judge.extend(0, 1)  # the slot is empty
     judge.watch(0)
     assert run(judge, 19, {0: 0}, {0: 1.0}) == []
 
 
 @given(st.integers(0, 300), st.lists(st.tuples(st.integers(1, 5000), st.booleans()), max_size=60))
-def test_a_scheduler_is_started_only_when_it_is_really_gone_and_not_in_a_hurry(
+def test_scheduler_is_started_only_after_repeated_absence_and_with_delays(
     container: int, looks: list[tuple[int, bool]]
 ) -> None:
     patience = scheduler_patience(container)
@@ -110,7 +110,7 @@ def test_a_scheduler_is_started_only_when_it_is_really_gone_and_not_in_a_hurry(
 
 
 @given(st.integers(0, 300), st.integers(1, 3))
-def test_of_those_who_look_alike_container_0_acts_first_and_whoever_is_left_acts_too(least: int, more: int) -> None:
+def test_container_0_starts_the_scheduler_first_and_others_later(least: int, more: int) -> None:
     def first(container: int) -> int:
         watch = SchedulerWatch(BackoffPolicy(1000, 30_000, 60_000), scheduler_patience(container))
         return next(look for look in range(1, 100) if watch.observe(1500 * look, False))
@@ -119,7 +119,7 @@ def test_of_those_who_look_alike_container_0_acts_first_and_whoever_is_left_acts
     assert first(0) + 2 <= first(max(least, 1)) <= first(max(least, 1) + more)
 
 
-def test_a_scheduler_is_started_at_the_second_look_in_vain_and_then_at_growing_distances() -> None:
+def test_scheduler_starts_have_growing_intervals() -> None:
     watch = SchedulerWatch(BackoffPolicy(1000, 30_000, 60_000))
     looks = (0, 10, 1_000, 2_009, 2_010)
     assert [watch.observe(now, False) for now in looks] == [False, True, False, False, True], "two seconds at least"

@@ -1,4 +1,4 @@
-"""Which distributions a topology may not bring in another version to processes that are forked."""
+"""Distributions that a topology may not replace in forked processes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ours = importlib.metadata.packages_distributions()
 loaded = {name.partition(".")[0] for name, module in sys.modules.items() if getattr(module, "__spec__", None)}
 print(*{name.lower().replace("_", "-") for top in loaded for name in ours.get(top, ())})
 """
-OF_THE_INTERPRETER = {"heronry", "setuptools"}  # ours; what a .pth file of setuptools puts into every process
+OF_THE_INTERPRETER = {"heronry", "setuptools"}  # our own, and what a .pth file of setuptools adds to every process
 
 
-def test_the_zygote_loads_what_is_compared_with_the_topologys_own() -> None:
+def test_loaded_distributions_match_those_of_the_zygote() -> None:
     done = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, check=True, timeout=120)
     assert set(done.stdout.split()) - OF_THE_INTERPRETER == set(LOADED)

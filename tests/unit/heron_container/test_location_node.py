@@ -1,4 +1,4 @@
-"""A node that says where a process is: kept over lost sessions, rewritten by its owner alone."""
+"""Location node of a process: kept across lost sessions and rewritten only by its owner."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def opened(tree: MemoryTree) -> MemoryStore:
     return store
 
 
-def test_what_it_says_may_change_and_the_node_stays_ephemeral() -> None:
+def test_data_may_change_and_the_node_stays_ephemeral() -> None:
     tree = MemoryTree()
     mine, other = opened(tree), opened(tree)
     presence = Presence(mine, PATH, b"no port yet")
@@ -33,7 +33,7 @@ def test_what_it_says_may_change_and_the_node_stays_ephemeral() -> None:
     assert other.get(PATH) is None
 
 
-def test_the_node_of_another_process_is_left_alone() -> None:
+def test_node_of_another_process_is_left_alone() -> None:
     tree = MemoryTree()
     presence, rival = Presence(opened(tree), PATH, b"first"), Presence(opened(tree), PATH, b"second")
     presence.keep()
@@ -44,7 +44,7 @@ def test_the_node_of_another_process_is_left_alone() -> None:
     assert presence.keep() == rival.keep() == b"first, changed"
 
 
-def test_a_node_of_our_own_earlier_session_is_not_written_by_the_later_one() -> None:
+def test_node_of_an_earlier_own_session_is_not_written() -> None:
     tree = MemoryTree()
     earlier, later = opened(tree), opened(tree)
     Presence(earlier, PATH, b"same process").keep()
@@ -56,14 +56,14 @@ def test_a_node_of_our_own_earlier_session_is_not_written_by_the_later_one() -> 
     assert presence.keep() == b"with a port"
 
 
-def test_withdrawing_takes_the_own_node_and_no_other() -> None:
+def test_withdraw_deletes_only_the_own_node() -> None:
     tree = MemoryTree()
     mine, other = opened(tree), opened(tree)
     first = Presence(mine, PATH, b"first")
     first.withdraw()
     first.keep()
     Presence(other, PATH, b"second").withdraw()
-    Presence(other, PATH, b"first").withdraw()  # the same words, another session
+    Presence(other, PATH, b"first").withdraw()  # equal data, another session
     node = other.get(PATH)
     assert node is not None
     assert node.data == b"first"

@@ -1,4 +1,4 @@
-"""No path from a request leaves the log folder: a corpus of ways that others have been left by."""
+"""Log access confined to the log folder: a corpus of known path escapes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CORPUS = [
 
 
 @pytest.mark.parametrize("path", CORPUS)
-def test_nothing_outside_is_ever_read(root: Path, path: str) -> None:
+def test_file_outside_is_never_read(root: Path, path: str) -> None:
     if path == "a.log/":
         assert read_file(root, path, 0, 100).data == b"0123456789"  # a harmless spelling of a log file
         return
@@ -54,13 +54,13 @@ def test_nothing_outside_is_ever_read(root: Path, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", [p for p in CORPUS if p not in ("", ".", "old", "old/")])
-def test_nothing_outside_is_ever_listed(root: Path, path: str) -> None:
+def test_folder_outside_is_never_listed(root: Path, path: str) -> None:
     with pytest.raises((InvalidLogPath, LogFileNotFound)):
         list_files(root, path)
 
 
 @given(st.lists(st.sampled_from(["..", ".", "", "old", "a.log", "up", "link.log", "/", "\\", "%2e%2e"]), max_size=8))
-def test_no_combination_leads_out(tmp_path_factory: pytest.TempPathFactory, parts: list[str]) -> None:
+def test_path_combination_never_leaves_the_folder(tmp_path_factory: pytest.TempPathFactory, parts: list[str]) -> None:
     root = tmp_path_factory.getbasetemp() / "shared" / "log-files"
     if not root.exists():
         (root / "old").mkdir(parents=True)
@@ -86,7 +86,7 @@ def test_listing_shows_log_files_and_folders_only(root: Path) -> None:
     [(0, 4, 0, b"0123"), (8, 100, 8, b"89"), (10, 5, 10, b""), (99, 5, 10, b""), (-3, 2, 7, b"78"), (-99, 3, 0, b"012"),
      (0, 0, 0, b"")],
 )  # fmt: skip
-def test_parts_of_a_file(root: Path, offset: int, length: int, begin: int, data: bytes) -> None:
+def test_part_of_a_file_is_read(root: Path, offset: int, length: int, begin: int, data: bytes) -> None:
     part = read_file(root, "a.log", offset, length)
     assert (part.offset, part.data, part.size_bytes) == (begin, data, 10)
 
@@ -98,6 +98,6 @@ def test_reads_are_bounded(root: Path) -> None:
         read_file(root, "big.log", 0, -1)
 
 
-def test_a_missing_log_folder_is_not_a_crash(tmp_path: Path) -> None:
+def test_missing_log_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(LogFileNotFound):
         list_files(tmp_path / "none", "")

@@ -1,4 +1,4 @@
-"""Logs of children: every line arrives, files rotate, a full disk or a flood costs lines and is told, never blocks."""
+"""Logs of child processes: complete lines, rotation, and dropped lines that are counted and never block."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def writer(tmp_path: Path) -> Iterator[LogWriter]:
     made.close()
 
 
-def test_files_rotate_and_only_so_many_are_kept(tmp_path: Path) -> None:
+def test_files_rotate_and_a_limited_number_is_kept(tmp_path: Path) -> None:
     file = RotatingFile(tmp_path / "a.log", 100, 3)
     for number in range(50):
         assert file.write(b"%03d %s\n" % (number, b"x" * 45))
@@ -34,13 +34,13 @@ def test_files_rotate_and_only_so_many_are_kept(tmp_path: Path) -> None:
     assert all(p.stat().st_size <= 100 for p in tmp_path.iterdir())
     assert (tmp_path / "a.log").read_bytes().endswith(b"049 " + b"x" * 45 + b"\n")
     assert (tmp_path / "a.log.3").read_bytes().startswith(b"042")
-    again = RotatingFile(tmp_path / "a.log", 100, 3)  # after a restart it goes on where it was
+    again = RotatingFile(tmp_path / "a.log", 100, 3)  # a restart continues the file
     again.write(b"y" * 60)
     again.close()
     assert (tmp_path / "a.log").read_bytes() == b"y" * 60
 
 
-async def test_what_a_child_writes_arrives_in_its_file(tmp_path: Path, writer: LogWriter) -> None:
+async def test_output_of_a_child_arrives_in_its_file(tmp_path: Path, writer: LogWriter) -> None:
     lines = LastLines()
     pipe = LogPipe("child", lines, writer)
     os.write(pipe.write_end, b"one\ntwo\nhalf")
@@ -63,9 +63,9 @@ async def test_end_of_file_closes_the_pipe(writer: LogWriter) -> None:
     pipe.drain_and_close()
 
 
-def test_a_full_disk_costs_lines_which_are_counted_and_told(tmp_path: Path, writer: LogWriter) -> None:
+def test_lines_dropped_on_a_full_disk_are_counted_and_logged(tmp_path: Path, writer: LogWriter) -> None:
     folder = tmp_path / "child.log"
-    folder.mkdir()  # nothing can be written there, as if the disk were full
+    folder.mkdir()  # blocks writes, like a full disk
     writer.put("child", b"lost 1\nlost 2\n")
     wait_until(lambda: writer.dropped_lines == 2, "two lines to be dropped")
     folder.rmdir()
@@ -75,8 +75,8 @@ def test_a_full_disk_costs_lines_which_are_counted_and_told(tmp_path: Path, writ
     assert writer.dropped_lines == 2
 
 
-def test_a_disk_that_takes_a_part_only_blocks_nobody(tmp_path: Path) -> None:
-    """The real thing, as far as a limit on file sizes is one: the kernel refuses what is beyond."""
+def test_partial_write_does_not_block(tmp_path: Path) -> None:
+    """Uses a real limit on file sizes: the kernel rejects everything beyond it."""
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
@@ -90,9 +90,9 @@ def test_a_disk_that_takes_a_part_only_blocks_nobody(tmp_path: Path) -> None:
     assert results == [True] * 5 + [False] * 3
 
 
-def test_a_flood_is_bounded(tmp_path: Path) -> None:
+def test_queued_output_is_bounded(tmp_path: Path) -> None:
     writer = LogWriter(tmp_path, 1 << 20, 1, queue_bytes=10 * (100 + CHUNK_BYTES))
-    with writer._changed:  # the thread cannot take anything meanwhile: a disk that hangs
+    with writer._changed:  # the thread cannot take anything, like a disk that hangs
         for _ in range(100):
             writer.put("child", b"x" * 99 + b"\n")
         assert writer._queued <= 10 * (100 + CHUNK_BYTES)
@@ -102,7 +102,7 @@ def test_a_flood_is_bounded(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.binary(max_size=200) | st.just(b"\n" * 120) | st.just(b"z" * 5000), max_size=20))
-def test_last_lines_are_the_last_lines_however_they_were_cut(chunks: list[bytes]) -> None:
+def test_last_lines_are_kept_for_any_chunks(chunks: list[bytes]) -> None:
     lines = LastLines()
     for chunk in chunks:
         lines.add(chunk)
@@ -116,7 +116,7 @@ def test_last_lines_are_the_last_lines_however_they_were_cut(chunks: list[bytes]
     assert all(len(line.encode()) <= 3 * LINE_BYTES for line in found)
 
 
-def test_a_process_that_owns_its_output_rotates_it_without_losing_a_line(tmp_path: Path) -> None:
+def test_process_rotates_its_own_output_without_loss(tmp_path: Path) -> None:
     path = tmp_path / "own.log"
     read, write = os.pipe()
     child = os.posix_spawn(

@@ -1,4 +1,4 @@
-"""What a container and a scheduler hold is bounded by a formula, whatever children print and however often they die."""
+"""Memory of a container and a scheduler: bounded for any output and any number of deaths."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUEUE_BYTES = 1 << 17
 
 
 class SlowDisk(LogWriter):
-    """Writes nothing until it is released."""
+    """Log writer that writes nothing until released."""
 
     released: threading.Event
 
@@ -28,8 +28,8 @@ class SlowDisk(LogWriter):
         self.released.wait(60)
 
 
-def test_a_flood_of_output_is_bounded() -> None:
-    """In bytes that Python really takes, while the disk takes nothing; what does not fit is counted."""
+def test_memory_of_queued_output_is_bounded() -> None:
+    """Measures allocated bytes while the disk accepts nothing; excess lines are counted."""
     SlowDisk.released = threading.Event()
     tracemalloc.start()
     try:
@@ -38,7 +38,7 @@ def test_a_flood_of_output_is_bounded() -> None:
         tails = {f"p{n}": LastLines() for n in range(len(FLOODS))}
         for turn in range(12_030):
             for data, (name, tail) in zip(FLOODS if turn >= 12_000 else FLOODS[:1], tails.items(), strict=False):
-                chunk = bytes(bytearray(data))  # as read: nobody else holds it
+                chunk = bytes(bytearray(data))  # as read: no other reference exists
                 tail.add(chunk)
                 writer.put(name, chunk)
         held = tracemalloc.get_traced_memory()[0] - before
@@ -55,7 +55,7 @@ def row_bytes(row: object) -> int:
     return sum(map(sys.getsizeof, [row, *fields]))
 
 
-def test_processes_that_die_for_ever_are_as_many_rows() -> None:
+def test_repeated_process_deaths_add_no_rows() -> None:
     table = Supervisor(POLICY, 1000)
     table.want(0, [ProcessSpec(slot, "heron_instance", f"i{slot}") for slot in range(5)])
     for turn in range(200):
@@ -72,7 +72,7 @@ def test_processes_that_die_for_ever_are_as_many_rows() -> None:
     assert all(row_bytes(row) < supervisor_module.ROW_BYTES for row in table.processes.values())
 
 
-def test_containers_that_die_for_ever_are_as_many_rows() -> None:
+def test_repeated_container_deaths_add_no_rows() -> None:
     table = Containers(POLICY, 1000, 1000)
     table.want(0, range(5))
     for turn in range(200):

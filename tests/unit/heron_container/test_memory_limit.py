@@ -1,4 +1,4 @@
-"""What a control group tells of its OOM killer, in both versions' files."""
+"""OOM kills reported by a control group, in the files of both versions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def write(root: Path, version: int, kills: int, limit: str) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_kill_is_explained_once_by_the_limit_when_the_count_has_grown(tmp_path: Path, version: int) -> None:
+def test_kill_is_explained_once_if_the_oom_count_has_grown(tmp_path: Path, version: int) -> None:
     write(tmp_path, version, 3, "536870912\n")
     limit = MemoryLimit(tmp_path)
     assert limit.explain(REASON) == REASON, "kills from before are not ours"
@@ -35,12 +35,12 @@ def test_a_kill_is_explained_once_by_the_limit_when_the_count_has_grown(tmp_path
 
 
 @pytest.mark.parametrize(("version", "unlimited"), [(1, "9223372036854771712\n"), (2, "max\n")])
-def test_without_a_limit_nothing_is_said(tmp_path: Path, version: int, unlimited: str) -> None:
+def test_kill_without_a_memory_limit_is_not_explained(tmp_path: Path, version: int, unlimited: str) -> None:
     write(tmp_path, version, 0, unlimited)
     limit = MemoryLimit(tmp_path)
     write(tmp_path, version, 1, unlimited)
     assert limit.explain(REASON) == REASON
 
 
-def test_without_a_control_group_nothing_is_said(tmp_path: Path) -> None:
+def test_kill_without_a_control_group_is_not_explained(tmp_path: Path) -> None:
     assert MemoryLimit(tmp_path).explain(REASON) == REASON

@@ -1,4 +1,4 @@
-"""What a process does with children that came to it: in a process of its own, since a test run must adopt nobody."""
+"""Adopted orphans, tested in a separate process because a test run must not adopt any."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(program: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
-def test_orphans_are_ended_and_what_we_started_is_not() -> None:
+def test_orphans_are_killed_and_own_children_are_not() -> None:
     run("""
 mine = os.fork()
 if mine == 0:
@@ -64,7 +64,7 @@ assert os.waitpid(mine, 0) == (mine, signal.SIGKILL)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
-def test_a_process_may_wait_for_its_own_children_and_zombies_are_bounded() -> None:
+def test_own_children_stay_waitable_and_zombies_are_bounded() -> None:
     run("""
 reap_ended_orphans()  # no children at all
 children = [own(3) for _ in range(6)]
@@ -80,7 +80,7 @@ assert len(left) == 4 and left == set(adopted), "the oldest are reaped"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
-def test_what_leads_another_topology_stays_and_what_only_says_so_does_not() -> None:
+def test_leader_of_another_topology_is_spared_and_an_imitation_is_not() -> None:
     run("""
 from setproctitle import setproctitle
 

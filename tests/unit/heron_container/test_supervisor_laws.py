@@ -1,4 +1,4 @@
-"""Laws of the process table: a world of processes that live and die at random, and the supervisor that keeps them."""
+"""Process table of the supervisor, tested with processes that start and die at random."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ SPECS = [ProcessSpec(slot, kind, f"p{slot}") for slot, kind in enumerate(KINDS)]
 
 
 class World(RuleBasedStateMachine):
-    """Processes are what the supervisor's effects made them; births and deaths come in any order."""
+    """Processes follow the supervisor's effects; births and deaths occur in any order."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0
         self.core = Supervisor(POLICY, 5000)
-        self.ordered: set[int] = set()  # started, not born yet
+        self.ordered: set[int] = set()  # started but not born yet
         self.living: dict[int, int] = {}  # slot to pid
         self.pids = iter(range(100, 1_000_000))
         self.asked: set[int] = set()
@@ -79,7 +79,7 @@ class World(RuleBasedStateMachine):
         self.apply(self.core.on_exit(self.now, slot, reason, replaced))
         if not self.core.stopping and not replaced:
             delay = 0 if lived >= POLICY.reset_ms else POLICY.delay_ms(young + 1)
-            # Nothing waits for another but by the stagger.
+            # Only the stagger delays a start.
             restarting = slot in self.core.processes and self.core.processes[slot].state is ProcessState.RESTARTING
             if restarting and not (self.held and SPECS[slot].is_instance):
                 self.due_latest[slot] = self.now + delay + STAGGER_MS * len(SPECS)
@@ -94,7 +94,7 @@ class World(RuleBasedStateMachine):
 
     @rule(why=st.sampled_from(["", "the volume is full"]))
     def held_or_free(self, why: str) -> None:
-        """Held instances end, whatever they are at, and start when they are free and due; nobody else minds."""
+        """Held instances end in any state and start once free and due; other processes are unaffected."""
         was, self.held = self.held, bool(why)
         others = {slot: process.state for slot, process in self.core.processes.items() if not process.spec.is_instance}
         for slot in (2, 3):
@@ -138,7 +138,7 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: not self.core.stopping)
     @rule(left_out=st.sets(st.integers(2, len(SPECS) - 1)), settled=st.booleans())
     def another_plan(self, left_out: set[int], settled: bool) -> None:
-        """What it leaves out is asked to end once that is settled; what is wanted again comes back."""
+        """Removed processes are asked to end once the plan has settled; wanted ones return."""
         self.left_out = left_out if settled else self.left_out & left_out
         for slot in left_out:
             self.due_latest.pop(slot, None)
@@ -170,7 +170,7 @@ class World(RuleBasedStateMachine):
             assert self.now <= latest, f"slot {slot} waits longer than its own delay"
 
     def teardown(self) -> None:
-        """Whatever happened: when asked to stop, all is gone after the grace, and stays so."""
+        """After a stop request everything has ended within the grace period, and stays ended."""
         self.due_latest.clear()
         self.apply(self.core.stop(self.now))
         while self.ordered:
@@ -188,7 +188,7 @@ World.TestCase.settings = settings(stateful_step_count=40)
 TestSupervisor = World.TestCase
 
 
-def test_backoff_is_at_once_then_doubles_to_its_bound_and_is_forgotten() -> None:
+def test_backoff_starts_at_zero_doubles_to_its_limit_and_resets() -> None:
     backoff = Backoff(POLICY)
     delays = [backoff.died(10) for _ in range(12)]
     assert delays == [0, 100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000, 10_000, 10_000]
@@ -197,7 +197,7 @@ def test_backoff_is_at_once_then_doubles_to_its_bound_and_is_forgotten() -> None
     assert POLICY.delay_ms(10**9) == 10_000
 
 
-def test_how_long_a_process_has_lived_counts_from_its_birth() -> None:
+def test_process_age_counts_from_its_birth() -> None:
     core = Supervisor(POLICY, 5000)
     core.want(1_000_000, SPECS[1:2])
     for now_ms, delay_ms in ((1_000_000, 0), (1_001_000, 100), (1_002_000, 200)):
@@ -207,7 +207,7 @@ def test_how_long_a_process_has_lived_counts_from_its_birth() -> None:
         core.tick(now_ms + 900)
 
 
-def test_who_is_held_says_why_and_no_restart_is_counted_before_it_begins_again() -> None:
+def test_held_process_reports_its_reason_and_counts_no_restart() -> None:
     core = Supervisor(POLICY, 5000)
     assert core.want(0, SPECS[1:3]) == [Start(SPECS[1], 0), Start(SPECS[2], 0)]
     core.on_started(0, 1, 11)
@@ -225,7 +225,7 @@ def test_who_is_held_says_why_and_no_restart_is_counted_before_it_begins_again()
     assert core.tick(100_000 + STAGGER_MS) == [Start(SPECS[3], 0)]
 
 
-def test_the_death_of_many_is_staggered() -> None:
+def test_restarts_of_many_processes_are_staggered() -> None:
     core = Supervisor(POLICY, 5000)
     core.want(0, SPECS)
     starts = []
@@ -241,14 +241,14 @@ def test_the_death_of_many_is_staggered() -> None:
     assert len({effect.spec.slot for _, effect in starts}) == 4
 
 
-def test_the_table_can_be_printed_and_every_state_can_be_left_or_is_final() -> None:
+def test_every_state_has_transitions_or_is_final() -> None:
     assert transition_table().count("\n") == len(TRANSITIONS) - 1
     left = {state for state, _ in TRANSITIONS}
     assert set(ProcessState) - left == {ProcessState.STOPPED}
     assert set(TRANSITIONS.values()) == set(ProcessState)
 
 
-def test_tasks_that_leave_the_plan_end_by_themselves_and_new_ones_start() -> None:
+def test_removed_tasks_are_terminated_and_new_ones_start() -> None:
     core = Supervisor(POLICY, 5000)
     plan = PackingPlan("t", (ContainerPlan(1, (InstancePlan(1, "a", 0), InstancePlan(2, "b", 0))),))
     specs = build_process_specs(1, plan, {})
@@ -267,7 +267,7 @@ def test_tasks_that_leave_the_plan_end_by_themselves_and_new_ones_start() -> Non
     assert known[1] not in core.processes, "and their rows go with them"
 
 
-def test_a_stop_asks_then_kills_and_the_metrics_manager_goes_last() -> None:
+def test_stop_terminates_then_kills_and_ends_the_metrics_manager_last() -> None:
     core = Supervisor(POLICY, 5000)
     core.want(0, SPECS)
     assert core.next_deadline_ms() is None
@@ -288,7 +288,7 @@ def test_a_stop_asks_then_kills_and_the_metrics_manager_goes_last() -> None:
     assert core.want(8000, SPECS) == [], "nothing is started any more"
 
 
-def test_each_process_of_a_container_is_known_by_slot_name_and_task() -> None:
+def test_process_specs_have_slot_name_and_task() -> None:
     plan = PackingPlan("t", (ContainerPlan(1, (InstancePlan(5, "b", 0), InstancePlan(2, "a", 0))),))
     ours = [
         ProcessSpec(0, "stream_manager", "stream_manager-1"),
@@ -310,8 +310,8 @@ def test_each_process_of_a_container_is_known_by_slot_name_and_task() -> None:
     assert [spec.is_instance for spec in build_process_specs(1, plan, {})] == [False, False, True, True]
 
 
-def test_a_plan_that_leaves_a_process_out_takes_its_second_try_away() -> None:
-    """One that says it was replaced is tried once more if a later plan wants it, and not if the last one does not."""
+def test_replaced_process_is_retried_only_if_the_last_plan_wants_it() -> None:
+    """A process that exits as replaced is started once more if a later plan wants it, otherwise not."""
     for last, effects in ((SPECS[2:3], [Start(SPECS[2], 0)]), ((), [FindReplacement(2)])):
         core = Supervisor(POLICY, 5000)
         core.want(0, SPECS[2:3])
@@ -321,11 +321,11 @@ def test_a_plan_that_leaves_a_process_out_takes_its_second_try_away() -> None:
         assert core.on_exit(1_000, 2, "exit 3", replaced=True) == effects
 
 
-def test_who_leaves_by_the_plan_before_has_no_fault_however_often_plans_change() -> None:
+def test_exit_by_an_earlier_plan_counts_no_fault() -> None:
     core = Supervisor(POLICY, 5000)
     core.want(0, SPECS[2:3])
     core.on_started(0, 2, 100)
-    for now in (1_000, 1_100, 1_200, 1_300):  # moved away and back within an instant, each time
+    for now in (1_000, 1_100, 1_200, 1_300):  # moved away and back at once, each time
         core.want(now, SPECS[2:3])
         assert core.on_exit(now, 2, "exit 121", replaced=True) == [Start(SPECS[2], 0)]
         core.on_started(now, 2, now)
@@ -335,15 +335,15 @@ def test_who_leaves_by_the_plan_before_has_no_fault_however_often_plans_change()
     assert core.on_exit(1_400, 2, "exit 121", replaced=True) == [FindReplacement(2)], "no plan has come since"
 
 
-def test_the_readme_shows_the_table_as_it_is() -> None:
+def test_readme_shows_the_transition_table() -> None:
     assert transition_table() in (Path(heron_container.__file__).parent / "README.md").read_text()
 
 
-def test_a_process_that_ends_for_the_sake_of_other_settings_has_no_fault() -> None:
+def test_exit_for_changed_settings_counts_no_fault() -> None:
     core = Supervisor(POLICY, 5000)
     core.want(0, SPECS[2:3])
     core.on_started(0, 2, 100)
-    for now in (1_000, 1_100, 1_200):  # however young it was
+    for now in (1_000, 1_100, 1_200):  # at any age
         (start,) = core.on_exit(now, 2, "exit 122", expected=True)
         assert start == Start(SPECS[2], 0)
         core.on_started(now, 2, now)

@@ -1,4 +1,4 @@
-"""A process that a debugger or profiler has hold of is known, and its silence does not count."""
+"""Traced processes: detected, and their silence does not count."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PTRACE_TRACEME = 0
 TICK_MS = 500
 
 
-def test_a_traced_process_is_known() -> None:
+def test_traced_process_is_detected() -> None:
     ready, told = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -33,7 +33,7 @@ def test_a_traced_process_is_known() -> None:
     assert not traced(pid), "it is gone"
 
 
-def test_while_its_lease_is_extended_a_silent_process_lives() -> None:
+def test_silent_process_lives_while_its_lease_is_extended() -> None:
     judge = Liveness(10_000, 30_000, 120_000, TICK_MS)
     judge.watch(0)
     found = []

@@ -1,4 +1,4 @@
-"""What a look at a volume finds: real files, of this user and, where this is root, of another one."""
+"""Scan of a volume with real files of this user and, as root, of another user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from heron_runtime.model.settings import MiB
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="it takes root to be somebody else")
 MANY = 100_000
-SOMEBODY = CodeUser("somebody", 54_321, 54_321, (), "/")  # nothing else runs as this one
+SOMEBODY = CodeUser("somebody", 54_321, 54_321, (), "/")  # no other process runs as this user
 
 
 def oneself() -> CodeUser:
@@ -35,7 +35,7 @@ def written(path: Path, size: int = MiB) -> Path:
     return path
 
 
-def test_all_folders_are_counted_but_those_apart(tmp_path: Path) -> None:
+def test_all_folders_count_except_excluded_ones(tmp_path: Path) -> None:
     written(tmp_path / "a/b/c/file", 3 * MiB)
     written(tmp_path / "logs/file", 5 * MiB)
     os.link(written(tmp_path / "d/one"), tmp_path / "d/two")
@@ -49,20 +49,20 @@ def test_all_folders_are_counted_but_those_apart(tmp_path: Path) -> None:
     assert found.closed == ()
 
 
-def test_a_look_ends_where_there_are_too_many_files(tmp_path: Path) -> None:
+def test_scan_ends_at_the_file_limit(tmp_path: Path) -> None:
     for number in range(50):
         written(tmp_path / f"folder{number % 5}/{number}", 1)
     assert 20 < scan_volume(places(tmp_path), 20).files <= 40
 
 
-def test_what_is_gone_meanwhile_or_never_was_there(tmp_path: Path) -> None:
+def test_missing_volume_raises(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         scan_volume(places(tmp_path / "none"), MANY)
 
 
 @pytest.fixture
 def open_path() -> Iterator[Path]:
-    """A folder that everybody may write to, and get to."""
+    """Yield a folder that every user can reach and write to."""
     with tempfile.TemporaryDirectory(prefix="heronry-volume-") as folder:
         Path(folder).chmod(0o777)
         yield Path(folder)
@@ -83,7 +83,7 @@ time.sleep(60)
 
 @AS_ROOT
 @pytest.mark.parametrize("hide", [True, False])
-def test_a_removed_file_that_is_open_is_counted_once_or_who_hides_it_is_named(open_path: Path, hide: bool) -> None:
+def test_removed_open_file_is_counted_once_or_its_hider_is_named(open_path: Path, hide: bool) -> None:
     file = written(open_path / "gone", 7 * MiB)
     command = [sys.executable, "-c", KEEPS_OPEN, str(file), "hide" if hide else ""]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
@@ -100,7 +100,7 @@ def test_a_removed_file_that_is_open_is_counted_once_or_who_hides_it_is_named(op
 
 
 @AS_ROOT
-def test_a_thread_may_open_files_as_somebody_else_and_is_itself_again(tmp_path: Path) -> None:
+def test_files_as_applies_to_one_thread_and_block(tmp_path: Path) -> None:
     tmp_path.chmod(0o711)
     shut = tmp_path / "shut"
     shut.mkdir(0o700)

@@ -1,4 +1,4 @@
-"""Laws of the watch of a volume: whatever the looks find, in whatever order."""
+"""Quota of a volume for any sequence of scan results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def measured(usage: VolumeUsage, containers: int) -> bool:
     return not usage.closed and usage.bytes + containers * usage.removed_bytes <= GRANTED * ROOM
 
 
-def test_no_task_runs_beyond_the_bound() -> None:
+def test_tasks_are_held_beyond_the_limit() -> None:
     @SETTINGS
     @given(looks, st.integers(1, 5))
     def holds(found: list[VolumeUsage], containers: int) -> None:
@@ -51,8 +51,8 @@ def test_no_task_runs_beyond_the_bound() -> None:
     holds()
 
 
-def test_tasks_run_where_there_is_room() -> None:
-    """However it was before: nothing that is over is held against anybody."""
+def test_tasks_run_if_there_is_room() -> None:
+    """Earlier excess does not matter."""
 
     @SETTINGS
     @given(looks, st.integers(1, 5))
@@ -66,7 +66,7 @@ def test_tasks_run_where_there_is_room() -> None:
     holds()
 
 
-def test_between_room_and_bound_all_stays_as_it_is() -> None:
+def test_state_is_kept_between_room_and_limit() -> None:
     @SETTINGS
     @given(st.integers(int(GRANTED * ROOM) + 1, GRANTED), st.booleans())
     def holds(size: int, ended: bool) -> None:
@@ -77,7 +77,7 @@ def test_between_room_and_bound_all_stays_as_it_is() -> None:
     holds()
 
 
-def test_who_hides_is_named_at_last_and_not_at_once() -> None:
+def test_hiding_process_is_named_after_several_scans() -> None:
     @SETTINGS
     @given(st.lists(st.booleans(), min_size=1, max_size=12))
     def holds(hides: list[bool]) -> None:
@@ -90,7 +90,7 @@ def test_who_hides_is_named_at_last_and_not_at_once() -> None:
     holds()
 
 
-def test_looking_takes_its_share_and_no_more() -> None:
+def test_scans_take_a_bounded_share_of_time() -> None:
     @SETTINGS
     @given(st.floats(0, 1000))
     def holds(took: float) -> None:
@@ -101,7 +101,7 @@ def test_looking_takes_its_share_and_no_more() -> None:
     holds()
 
 
-def test_what_is_said_names_place_bound_and_cure() -> None:
+def test_message_names_place_limit_and_remedy() -> None:
     watch = VolumeQuota()
     text = watch.update(VolumeUsage(300 * MiB, 2, 0, "/volume/a\nb"), GRANTED, 1)
     assert "user code keeps 300 MiB in files, most of it in /volume/a\\nb, of 100 MiB (topology.volume.disk)" in text
@@ -115,7 +115,7 @@ def test_what_is_said_names_place_bound_and_cure() -> None:
     assert "chmod u+rx" in text
 
 
-def test_more_containers_ask_for_more_and_what_is_stated_holds() -> None:
+def test_volume_size_follows_the_containers_unless_configured() -> None:
     plans = [PackingPlan("t", tuple(ContainerPlan(i, (), Resources(disk_bytes=GiB)) for i in range(n))) for n in (1, 9)]
     assert [volume_bytes({}, plan) for plan in plans] == [4 * GiB, 9 * GiB]
     assert {volume_bytes({Keys.TOPOLOGY_VOLUME_DISK.name: 7 * MiB}, plan) for plan in plans} == {7 * MiB}

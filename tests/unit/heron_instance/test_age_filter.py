@@ -1,4 +1,4 @@
-"""Data that is too old is dropped: exactly what is older than the limit, and its ids are let go."""
+"""Filter that drops rows older than a limit and settles their ids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.harness.single_spout import SingleSpout
 
 
 @given(st.integers(0, 2_000_000_000), st.integers(0, 5000), st.integers(0, 5000))
-def test_what_is_older_than_the_limit_is_dropped(now_seconds: int, age_ms: int, limit_ms: int) -> None:
+def test_filter_drops_exactly_the_rows_older_than_the_limit(now_seconds: int, age_ms: int, limit_ms: int) -> None:
     let_go: list[Any] = []
     keep = AgeFilter(lambda row: row[0], limit_ms, lambda: now_seconds, let_go.append)
     row, passes = (1000 * now_seconds - age_ms,), age_ms <= limit_ms
@@ -22,15 +22,15 @@ def test_what_is_older_than_the_limit_is_dropped(now_seconds: int, age_ms: int, 
     assert [keep.take_dropped(), keep.take_dropped()] == [0 if passes else 2, 0]
 
 
-def test_a_spout_whose_data_is_all_too_old_is_asked_on_at_once() -> None:
-    """It had something, and what is young enough comes behind it."""
+def test_spout_with_only_old_data_is_called_again_at_once() -> None:
+    """Dropped rows count as output: the spout must not back off before newer data."""
     alone = SingleSpout({"topology.spout.drop.older.ms": 1000}, emit_time_ms=lambda self, values: -5000.0)
     for _ in range(20):
         alone.step(0.1)
     assert alone.spout.calls >= 20
 
 
-def test_hooks_are_not_told_of_what_is_dropped() -> None:
+def test_hooks_do_not_see_dropped_rows() -> None:
     seen: list[Any] = []
 
     class Sees(TaskHook):

@@ -1,4 +1,4 @@
-"""How a bolt is driven: batches, flushes, ticks, bounds, faults."""
+"""Bolt executor: batches, flushes, ticks, bounds and failures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Collect(Bolt):
         self.ack(tup)
 
 
-def test_tuples_know_where_they_come_from() -> None:
+def test_tuples_carry_their_source_and_field_names() -> None:
     alone = SingleBolt(Collect)
     alone.feed(alone.frame([(1,), (2,)]), alone.frame([(3,)]), alone.frame([(4, 5)], "odd"))
     alone.all()
@@ -41,7 +41,7 @@ def test_tuples_know_where_they_come_from() -> None:
 
 
 @pytest.mark.parametrize("base", [Bolt, BasicBolt])
-def test_a_stop_iteration_of_process_fails_its_tuple_and_no_other(base: type[Bolt]) -> None:
+def test_stop_iteration_in_process_fails_only_its_tuple(base: type[Bolt]) -> None:
     class Stops(base):  # type: ignore[misc,valid-type]
         exception_policy = "fail"
 
@@ -59,7 +59,7 @@ def test_a_stop_iteration_of_process_fails_its_tuple_and_no_other(base: type[Bol
     assert {fail.reason.message for fail in fails} == {"StopIteration: "}
 
 
-def test_a_sink_that_acks_everything_echoes_its_columns() -> None:
+def test_sink_acks_echo_the_columns_of_a_frame() -> None:
     alone = SingleBolt(Collect)
     frame = alone.frame([(n,) for n in range(50)])
     alone.feed(frame)
@@ -68,7 +68,7 @@ def test_a_sink_that_acks_everything_echoes_its_columns() -> None:
     assert (ack.task, ack.roots, ack.xors) == (1, frame.roots, frame.keys)
 
 
-def test_an_ack_carries_the_key_of_the_tuple_and_of_every_edge_drawn_on_it() -> None:
+def test_ack_carries_the_keys_of_the_tuple_and_its_edges() -> None:
     class Twice(Bolt):
         def process(self, tup: Any) -> None:
             for _ in range(tup["n"]):
@@ -95,7 +95,7 @@ def test_an_ack_carries_the_key_of_the_tuple_and_of_every_edge_drawn_on_it() -> 
     assert not edges
 
 
-def test_a_multi_anchored_tuple_hangs_on_each_root_once() -> None:
+def test_multi_anchored_tuple_has_one_edge_for_each_root() -> None:
     class Join(BatchBolt):
         def process_batch(self, tuples: Any) -> None:
             self.emit([0], anchors=tuples)
@@ -115,7 +115,7 @@ def test_a_multi_anchored_tuple_hangs_on_each_root_once() -> None:
     assert len(set(keys.tolist())) == 6
 
 
-def test_untracked_input_makes_untracked_output_and_no_acks() -> None:
+def test_untracked_input_yields_untracked_output_without_acks() -> None:
     class Pass(BasicBolt):
         def process(self, tup: Any) -> None:
             self.emit(tup.values)
@@ -129,7 +129,7 @@ def test_untracked_input_makes_untracked_output_and_no_acks() -> None:
     assert alone.world.telemetry[2].counters["__ack-count/s/default"] == 2
 
 
-def test_delayed_acks_go_out_with_the_next_flush() -> None:
+def test_delayed_acks_leave_with_the_next_flush() -> None:
     class Hold(Bolt):
         def initialize(self, config: dict[str, Any], context: Any) -> None:
             self.held: list[Any] = []
@@ -158,7 +158,7 @@ def test_delayed_acks_go_out_with_the_next_flush() -> None:
     assert len(flush.frames[0].roots) == 24
 
 
-def test_a_slow_bolt_comes_back_in_time_and_keeps_its_place() -> None:
+def test_slow_bolt_returns_in_time_and_keeps_its_position() -> None:
     class Slow(Collect):
         def process(self, tup: Any) -> None:
             clock.now += 0.004
@@ -181,7 +181,7 @@ def test_a_slow_bolt_comes_back_in_time_and_keeps_its_place() -> None:
     assert [tup["n"] for tup in alone.bolt.got] == list(range(200))
 
 
-def test_a_full_data_out_takes_no_input_and_the_overshoot_is_one_piece() -> None:
+def test_full_data_out_stops_input_after_at_most_one_piece() -> None:
     class Blow(BasicBolt):
         def process(self, tup: Any) -> None:
             self.emit(["z" * 5000])
@@ -202,7 +202,7 @@ def test_a_full_data_out_takes_no_input_and_the_overshoot_is_one_piece() -> None
     assert limit <= alone.executor.taken_weight + room
 
 
-def test_a_frame_that_cannot_be_read_fails_and_its_neighbours_do_not() -> None:
+def test_unreadable_frame_fails_without_its_neighbours() -> None:
     alone = SingleBolt(Collect, {"topology.on.exception": "fail"})
     bad = alone.frame([(9,), (9,)])
     bad.values = b"\xc1"
@@ -214,7 +214,7 @@ def test_a_frame_that_cannot_be_read_fails_and_its_neighbours_do_not() -> None:
     assert fail.reason.kind is FailKind.EXCEPTION
 
 
-def test_a_refused_tuple_fails_its_root() -> None:
+def test_oversized_tuple_fails_its_root() -> None:
     class Huge(BasicBolt):
         def process(self, tup: Any) -> None:
             self.emit(["h" * 5000] if tup["n"] == 1 else [tup["n"]])
@@ -230,7 +230,7 @@ def test_a_refused_tuple_fails_its_root() -> None:
 
 
 class Unsendable:
-    """A key like any other, and no serializer takes it."""
+    """Value with a stable key that cannot be serialized."""
 
     def __heronry_key__(self) -> int:
         return 7
@@ -240,8 +240,8 @@ class Unsendable:
 
 
 @pytest.mark.parametrize("base", [BasicBolt, Bolt])
-def test_a_value_that_cannot_be_sent_is_an_exception_and_a_failure_of_the_bolt(base: type[Bolt]) -> None:
-    """Not only of the spout: where the fault is, it is counted and shown; and it restarts nothing."""
+def test_unserializable_value_fails_its_tuple_and_counts_as_exception(base: type[Bolt]) -> None:
+    """The failure is counted and shown at the bolt, and does not restart it."""
 
     def process(self: Any, tup: Any) -> None:
         self.emit([tup["n"] if tup["n"] % 4 else Unsendable()], anchors=tup)
@@ -265,7 +265,7 @@ def test_a_value_that_cannot_be_sent_is_an_exception_and_a_failure_of_the_bolt(b
     assert alone.executor.failed is None
 
 
-def test_fail_texts_are_sent_once_for_each_reason() -> None:
+def test_fail_text_is_sent_once_for_each_reason() -> None:
     class Refuse(Bolt):
         def process(self, tup: Any) -> None:
             self.fail(tup, f"reason {tup['n'] % 12}" if tup["n"] < 90 else ValueError("v"))
@@ -281,7 +281,7 @@ def test_fail_texts_are_sent_once_for_each_reason() -> None:
     assert sum(len(f.roots) // 8 for f in fails) == 100
 
 
-def test_an_idle_bolt_flushes_at_once_and_a_busy_one_by_size_or_time() -> None:
+def test_idle_bolt_flushes_at_once_and_busy_bolt_by_size_or_time() -> None:
     alone = SingleBolt(Collect)
     assert not alone.step(50).flushes
     alone.feed(alone.frame([(1,)]))
@@ -294,7 +294,7 @@ def test_an_idle_bolt_flushes_at_once_and_a_busy_one_by_size_or_time() -> None:
     assert alone.step(step.wait_ms).flushes
 
 
-def test_a_new_routing_is_used_for_what_is_emitted_after_it() -> None:
+def test_new_routing_applies_to_later_emits() -> None:
     class Pass(BasicBolt):
         def process(self, tup: Any) -> None:
             self.emit(tup.values)
@@ -313,7 +313,7 @@ def test_a_new_routing_is_used_for_what_is_emitted_after_it() -> None:
     assert [f.routing_version for flush in flushes for f in flush.frames] == [1, 2]
 
 
-def test_missed_ticks_are_not_made_up_for() -> None:
+def test_missed_ticks_are_skipped() -> None:
     class Ticks(BasicBolt):
         ticks = 0
 
@@ -331,7 +331,7 @@ def test_missed_ticks_are_not_made_up_for() -> None:
     assert alone.world.telemetry[2].exceptions == []
 
 
-def test_hooks_see_what_a_bolt_does() -> None:
+def test_hooks_observe_execute_ack_fail_and_emit() -> None:
     seen: list[str] = []
     ages: list[float] = []
     took: list[float] = []
@@ -402,13 +402,13 @@ def test_user_metrics_reach_the_telemetry() -> None:
 
 
 class Pair(NamedTuple):
-    """A row with names is a row."""
+    """Named tuple used as a row."""
 
     n: int
 
 
 @pytest.mark.parametrize("say", [{"values": Pair(7)}, {"values": range(7, 8)}, {"tup": [7]}, {"values": [7]}])
-def test_a_row_may_be_any_sequence_and_go_by_the_name_of_heron(say: dict[str, Any]) -> None:
+def test_emit_accepts_any_sequence_and_the_heron_argument_name(say: dict[str, Any]) -> None:
     class Says(BasicBolt):
         def process(self, tup: Any) -> None:
             self.emit(**say)
@@ -419,7 +419,7 @@ def test_a_row_may_be_any_sequence_and_go_by_the_name_of_heron(say: dict[str, An
     assert alone.executor.task.codec.decode(frame.codec, frame.values) == [(7,)]
 
 
-def test_a_tuple_whose_process_raises_fails_and_the_others_go_on() -> None:
+def test_tuple_whose_process_raises_fails_and_others_continue() -> None:
     class Picky(BasicBolt):
         def process(self, tup: Any) -> None:
             self.emit(tup.values)
@@ -437,8 +437,8 @@ def test_a_tuple_whose_process_raises_fails_and_the_others_go_on() -> None:
     assert acked == roots[0] + roots[2] + roots[3] + roots[5]
 
 
-def test_credit_is_told_by_halves_of_data_in() -> None:
-    """A message costs as much as a packet."""
+def test_credit_is_offered_by_halves_of_data_in() -> None:
+    """A credit message costs as much as a packet."""
     alone = SingleBolt(Collect, {"topology.instance.data.in.capacity.bytes": 1_000_000})
     told = {alone.step().credit_bytes}
     for _ in range(100):

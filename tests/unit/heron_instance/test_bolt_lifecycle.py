@@ -1,4 +1,4 @@
-"""How a bolt and its batches begin and end: what is not processed yet or any more, and who is closed."""
+"""Start and end of bolts and batches: pending tuples, close and interrupted calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from heronry.api.hooks import TaskHook
 from tests.support.harness.single_bolt import SingleBolt
 
 
-def test_with_hooks_nothing_is_processed_behind_what_ends_the_task() -> None:
+def test_no_tuple_is_processed_after_a_fatal_error_with_hooks() -> None:
     class Fatal(BasicBolt):
         def initialize(self, config: dict[str, Any], context: Any) -> None:
             context.add_task_hook(TaskHook())
@@ -33,12 +33,12 @@ def test_with_hooks_nothing_is_processed_behind_what_ends_the_task() -> None:
     assert alone.bolt.seen == [1, 2]
 
 
-def test_what_has_not_begun_is_not_closed() -> None:
+def test_close_skips_a_component_that_was_not_initialized() -> None:
     class Closes(BasicBolt):
         closed = 0
 
         def process(self, tup: Any) -> None:
-            """Nothing."""
+            """Do nothing."""
 
         def close(self) -> None:
             self.closed += 1
@@ -53,8 +53,8 @@ def test_what_has_not_begun_is_not_closed() -> None:
 
 
 @pytest.mark.parametrize("emits", [False, True])
-def test_a_flush_before_the_first_call_of_a_batch_acks_nothing_of_it(emits: bool) -> None:
-    """The timer's thread may have the lock as soon as it is given up, and no tuple is in hand then."""
+def test_flush_before_the_first_call_of_a_batch_acks_nothing(emits: bool) -> None:
+    """The timer thread may take the lock as soon as it is released, when no tuple is in progress."""
     seen: list[tuple[int, int]] = []
 
     class Notes(BasicBolt):
@@ -63,7 +63,7 @@ def test_a_flush_before_the_first_call_of_a_batch_acks_nothing_of_it(emits: bool
                 self.emit(tup.values)
 
     class Taken(NoLock):
-        """Another thread has waited for it."""
+        """Lock that another thread acquires on release."""
 
         def release(self) -> None:
             work = alone.executor._work
@@ -78,8 +78,8 @@ def test_a_flush_before_the_first_call_of_a_batch_acks_nothing_of_it(emits: bool
     assert seen == [(0, 0)]
 
 
-def test_the_first_word_on_a_weight_waits_until_what_was_emitted_has_left() -> None:
-    """What it makes for others is a part of it, and too light a word would open the gates."""
+def test_weight_is_reported_only_after_emitted_rows_have_left() -> None:
+    """The weight includes downstream work; an early, low weight would admit too much input."""
 
     class Emits(BasicBolt):
         def process(self, tup: Any) -> None:
@@ -99,7 +99,7 @@ def test_the_first_word_on_a_weight_waits_until_what_was_emitted_has_left() -> N
 
 
 class Broken(BaseException):
-    """As what ends an executor in the middle of a call."""
+    """Stand-in for an exception that ends an executor during a call."""
 
 
 class Singly(BasicBolt):
@@ -114,8 +114,8 @@ class AtOnce(BatchBolt):
 
 
 @pytest.mark.parametrize(("bolt", "done"), [(Singly, 1), (AtOnce, 0)])
-def test_each_tuple_of_a_batch_whose_call_is_broken_off_is_settled_once(bolt: type[Bolt], done: int) -> None:
-    """What is done is acked; the tuple in hand, or all of a batch that was, fails with those behind it."""
+def test_each_tuple_of_an_interrupted_batch_settles_once(bolt: type[Bolt], done: int) -> None:
+    """Finished tuples are acked; the current tuple, or the whole batch of a batch bolt, fails with those after it."""
     alone = SingleBolt(bolt)
     frame = alone.frame([(n,) for n in range(4)])
     alone.feed(frame)

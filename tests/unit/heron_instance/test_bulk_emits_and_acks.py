@@ -1,4 +1,4 @@
-"""``emit_many`` over several streams to one reader keeps their order; ``ack_many`` settles whole batches, later too."""
+"""``emit_many`` keeps the order across streams to one reader; ``ack_many`` settles whole batches, also later."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Numbers(Spout):
 
 
 class Lazy(Bolt):
-    """Passes rows on by turns over two streams, and acks a batch only when the next one, or a tick, has come."""
+    """Bolt that alternates rows between two streams and acks a batch at the next batch or tick."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.serial = 0
@@ -66,7 +66,7 @@ class Ordered(Bolt):
 
 @settings(max_examples=20)
 @given(st.integers(0, 10_000))
-def test_order_is_kept_over_streams_and_every_tuple_is_acked_once(seed: int) -> None:
+def test_order_holds_across_streams_and_every_tuple_is_acked_once(seed: int) -> None:
     world = ExecutorHarness(
         {
             "numbers": Part(Numbers, 1, {"even": ["n"], "odd": ["n"]}),
@@ -85,7 +85,7 @@ def test_order_is_kept_over_streams_and_every_tuple_is_acked_once(seed: int) -> 
     assert not world.tracker
 
 
-def test_a_batch_with_settled_tuples_acks_the_rest() -> None:
+def test_ack_many_acks_the_unsettled_tuples_of_a_batch() -> None:
     class Picky(Bolt):
         def process_batch(self, tuples: TupleBatch) -> None:
             self.fail(tuples[1], "no")
@@ -105,8 +105,8 @@ def test_a_batch_with_settled_tuples_acks_the_rest() -> None:
 
 
 @pytest.mark.parametrize("row", ["ab", b"ab", {"n": 1, "m": 2}])
-def test_what_is_no_row_is_refused_in_bulk_too(row: Any) -> None:
-    """Although it has as many items as a row has fields."""
+def test_emit_many_rejects_items_that_are_not_rows(row: Any) -> None:
+    """The values have as many items as a row has fields."""
     stream = OutputStream("b", "left", 0, ("n", "m"), False)
     with pytest.raises(TypeError, match="stream 'left': emit takes a list or tuple of values, not "):
         stream.rows_of([(1, 2), row])
@@ -116,7 +116,7 @@ def test_what_is_no_row_is_refused_in_bulk_too(row: Any) -> None:
     assert rows == [(1, 2), (3, 4)], "it is the task's own from now on"
 
 
-def test_a_recorder_knows_bulk_acks() -> None:
+def test_recorder_records_bulk_acks() -> None:
     bolt = Ordered()
     recorder = Recorder.attach(bolt)
     batch = TupleBatch.of([(1,), (2,)], ["n"])
@@ -126,7 +126,7 @@ def test_a_recorder_knows_bulk_acks() -> None:
 
 
 class Script(Spout):
-    """Does once what it is told to."""
+    """Spout that runs one scripted action."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.acked: list[Any] = []
@@ -146,7 +146,7 @@ class Script(Spout):
 
 
 def told(script: Any, mode: str = "ATLEAST_ONCE") -> tuple[Any, list[Any]]:
-    """The spout after it has done that, and the values its reader got."""
+    """Return the spout after it has run the script, and the values its reader received."""
     world = ExecutorHarness(
         {
             "s": Part(Script, 1, {"default": ["n"], "odd": ["n"]}),
@@ -161,7 +161,7 @@ def told(script: Any, mode: str = "ATLEAST_ONCE") -> tuple[Any, list[Any]]:
 
 
 @pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "ATMOST_ONCE"])
-def test_ids_may_come_one_by_one_and_some_may_be_missing(mode: str) -> None:
+def test_ids_may_be_an_iterator_with_missing_ids(mode: str) -> None:
     def script(spout: Any) -> None:
         spout.emit_many([[n] for n in range(5)], (n if n % 2 else None for n in range(5)))
         spout.emit_many([[5], [6]])
@@ -172,7 +172,7 @@ def test_ids_may_come_one_by_one_and_some_may_be_missing(mode: str) -> None:
     assert sorted(spout.acked) == [1, 3]
 
 
-def test_ids_that_do_not_go_with_the_rows_and_streams_that_are_none_are_refused_with_the_cure() -> None:
+def test_emit_many_rejects_wrong_id_counts_and_unknown_streams_with_hints() -> None:
     def one_more(spout: Any) -> None:
         spout.emit_many([[1], [2]], [1, 2, 3])
 
@@ -194,7 +194,7 @@ def test_ids_that_do_not_go_with_the_rows_and_streams_that_are_none_are_refused_
     )
 
 
-def test_task_ids_are_told_for_one_emit_and_what_waits_goes_before_it() -> None:
+def test_need_task_ids_applies_to_one_emit_and_keeps_order() -> None:
     given: list[Any] = []
 
     def script(spout: Any) -> None:

@@ -1,4 +1,4 @@
-"""The credit that a task gives for its input: whatever it takes and however often it connects, as one sum would say."""
+"""Input credit of a task: limits across connections, compared with a running sum."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ STEPS = st.lists(st.tuples(st.sampled_from(("hello", "receive", "take", "offer",
 
 
 @given(STEPS, st.booleans())
-@example([("weigh", 0), ("hello", 0)], False)  # nothing to give is also to be told, to each stream manager
-def test_limits_are_of_the_connection_and_news_is_told_once(steps: list[tuple[str, int]], tell: bool) -> None:
-    """``told`` is what the stream manager of this connection knows; None before the first word."""
+@example([("weigh", 0), ("hello", 0)], False)  # a zero credit must also be sent to each stream manager
+def test_limits_belong_to_the_connection_and_are_sent_once(steps: list[tuple[str, int]], tell: bool) -> None:
+    """``told`` is the last state sent on this connection, None before the first message."""
     download, told = DownloadCredit(), None
     received = before = taken = total = 0
     weight = 7

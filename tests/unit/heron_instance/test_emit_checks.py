@@ -1,4 +1,4 @@
-"""When an emit looks around: often enough for every bound, and no more often, for it takes time."""
+"""Frequency of checks within emits: often enough for every bound, and rare otherwise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.harness.single_bolt import SingleBolt
 
 
 class Emitter:
-    """Emits to some streams within an budget, as ``emit_row`` and ``emit_rows`` of a collector do."""
+    """Emits to several streams within a budget, as ``emit_row`` and ``emit_rows`` of a collector do."""
 
     def __init__(self, streams: int) -> None:
         self.outs = [OutputStream("s", f"s{n}", n, ("x",), False) for n in range(streams)]
@@ -42,14 +42,14 @@ class Emitter:
     st.lists(st.tuples(st.integers(0, 2), st.integers(1, 7)), max_size=80),
     st.booleans(),
 )
-def test_an_allowance_is_used_up_by_the_emit_that_uses_it_up(
+def test_budget_is_exhausted_by_the_emit_that_reaches_it(
     streams: int, room: int, emits: list[tuple[int, int]], again: bool
 ) -> None:
     emitter, total = Emitter(streams), 0
     budget = emitter.budget
     assert not budget.is_active
     assert not budget.is_exhausted
-    if again:  # what an earlier one has left counts for nothing
+    if again:  # the remainder of an earlier budget does not count
         budget.begin(7)
         emitter.emit(0, 9)
         budget.end()
@@ -66,7 +66,7 @@ def test_an_allowance_is_used_up_by_the_emit_that_uses_it_up(
 
 
 @pytest.mark.parametrize(("streams", "most"), [(1, 2), (2, 25), (3, 45)])
-def test_looks_of_an_allowance_are_rare(streams: int, most: int) -> None:
+def test_budget_is_checked_rarely(streams: int, most: int) -> None:
     emitter = Emitter(streams)
     emitter.budget.begin(1000)
     for n in range(1000):
@@ -77,7 +77,7 @@ def test_looks_of_an_allowance_are_rare(streams: int, most: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [Bolt, BasicBolt])
-def test_what_a_bolt_emits_in_a_long_call_leaves_in_time(kind: type[Bolt]) -> None:
+def test_emits_of_a_long_bolt_call_leave_in_time(kind: type[Bolt]) -> None:
     late: list[int] = []
 
     class Loops(kind):  # type: ignore[misc, valid-type]
@@ -115,8 +115,8 @@ FLUSHES = [
 
 
 @pytest.mark.parametrize(("state", "due"), FLUSHES)
-def test_a_flush_is_due_by_rows_bytes_weight_or_time_and_not_before(state: dict[str, Any], due: bool) -> None:
-    """4096 rows, 256 KiB, 1 MiB by weight, the flush interval; for who is idle, the gap since the last flush."""
+def test_flush_is_due_by_rows_bytes_weight_or_time(state: dict[str, Any], due: bool) -> None:
+    """Limits: 4096 rows, 256 KiB, 1 MiB by weight, the flush interval; when idle, the gap since the last flush."""
     alone = SingleBolt(BasicBolt, {"topology.flush.interval.ms": 5})
     output, outbox = alone.executor.output, alone.executor.task.outbox
     now_ms = 10_000.0
@@ -135,8 +135,8 @@ def test_a_flush_is_due_by_rows_bytes_weight_or_time_and_not_before(state: dict[
     ("room", "weight", "rows"),
     [(0, 10.0, 1), (99, 10.0, 9), (100, 10.0, 10), (1 << 30, 10.0, 4096), (1 << 30, 1024.0, 1024), (100, 1000.0, 1)],
 )
-def test_so_many_rows_may_be_emitted_before_somebody_looks_again(room: int, weight: float, rows: int) -> None:
-    """What fits into data-out and into a mebibyte of weight, a batch at most, and always one."""
+def test_quantum_fits_data_out_and_the_weight_of_a_batch(room: int, weight: float, rows: int) -> None:
+    """The quantum fits into data-out and 1 MiB of weight, is at most a batch and at least one row."""
     alone = SingleBolt(BasicBolt, {"topology.instance.data.out.capacity.bytes": 1 << 30})
     output = alone.executor.output
     output.data_out.add((1 << 30) - room)

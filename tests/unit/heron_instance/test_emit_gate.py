@@ -1,4 +1,4 @@
-"""What one call of user code emits: it leaves while the call lasts, and the bounds hold within it."""
+"""Emits within one call of user code: they leave during the call and respect all bounds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.harness.looping_spout import BOLT, SPOUT, Shell, complete_all
 from tests.support.harness.single_spout import Nothing, Source
 
 
-def test_the_window_holds_within_a_call() -> None:
+def test_pending_window_holds_within_a_call() -> None:
     world, shell, spout = looping({"topology.max.spout.pending": 10}, total=500)
     pending = shell.executor.pending
     shell.meanwhile = lambda: complete_all(world) if len(shell.waits) % 3 == 0 else None
@@ -42,7 +42,7 @@ def test_the_window_holds_within_a_call() -> None:
     assert sum(frame.count for frame in world.wires[SPOUT, BOLT]) == 500
 
 
-def test_acks_are_counted_while_an_emit_waits_and_told_at_the_end_of_the_call() -> None:
+def test_acks_are_counted_during_a_call_and_delivered_after_it() -> None:
     world, shell, spout = looping({"topology.max.spout.pending": 10}, total=300)
     shell.meanwhile = lambda: complete_all(world)
     seen: list[int] = []
@@ -56,7 +56,7 @@ def test_acks_are_counted_while_an_emit_waits_and_told_at_the_end_of_the_call() 
     assert spout.acked == sorted(spout.acked)
 
 
-def test_poll_tells_a_spout_in_the_middle_of_a_call() -> None:
+def test_poll_delivers_acks_within_a_call() -> None:
     world, shell, spout = looping({"topology.max.spout.pending": 10}, total=300, polls=True)
     shell.meanwhile = lambda: complete_all(world)
     behind: list[int] = []
@@ -65,7 +65,7 @@ def test_poll_tells_a_spout_in_the_middle_of_a_call() -> None:
     assert max(behind[100:]) <= 12
 
 
-def test_ids_that_nothing_tracks_are_not_acked_in_the_middle_of_an_emit() -> None:
+def test_untracked_ids_are_not_acked_within_an_emit() -> None:
     world, shell, spout = looping({"topology.reliability.mode": "ATMOST_ONCE"}, total=300)
     seen: list[int] = []
     spout.look = lambda: seen.append(len(spout.acked))
@@ -76,7 +76,7 @@ def test_ids_that_nothing_tracks_are_not_acked_in_the_middle_of_an_emit() -> Non
     assert spout.acked == list(range(1, 301))
 
 
-def test_poll_takes_what_has_arrived_and_waits_for_nothing() -> None:
+def test_poll_takes_pending_items_without_waiting() -> None:
     world, shell, spout = looping(total=20)
     taken: list[int] = []
 
@@ -91,7 +91,7 @@ def test_poll_takes_what_has_arrived_and_waits_for_nothing() -> None:
     assert shell.waits == []
 
 
-def test_acks_that_nobody_polls_for_do_not_gather_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undelivered_acks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("heron_instance.core.ack_delivery.MAX_UNDELIVERED", 50)
     world, shell, spout = looping({"topology.max.spout.pending": 10}, total=1000)
     shell.meanwhile = lambda: complete_all(world)
@@ -102,7 +102,7 @@ def test_acks_that_nobody_polls_for_do_not_gather_for_ever(monkeypatch: pytest.M
     assert len(spout.acked) > 900
 
 
-def test_a_pause_and_a_deactivation_hold_within_a_call() -> None:
+def test_pause_and_deactivation_hold_within_a_call() -> None:
     world, shell, spout = looping(total=4000)
     executor = shell.executor
 
@@ -124,10 +124,10 @@ def test_a_pause_and_a_deactivation_hold_within_a_call() -> None:
     assert spout.n == 4000
     assert len(emitted_at_wait) == 2
     assert 100 < emitted_at_wait[0] <= 100 + 1025
-    assert 1300 < emitted_at_wait[1] <= 1300 + 1025 + FINISH_CALL_MS  # an emit a millisecond
+    assert 1300 < emitted_at_wait[1] <= 1300 + 1025 + FINISH_CALL_MS  # one emit per millisecond
 
 
-def test_a_call_that_ends_soon_after_a_deactivation_does_not_wait_for_the_activation() -> None:
+def test_short_rest_of_a_call_does_not_wait_for_activation() -> None:
     world, shell, spout = looping(total=3, each_ms=1.5 * LONG_CALL_MS)
     serve = shell.serve
 
@@ -141,7 +141,7 @@ def test_a_call_that_ends_soon_after_a_deactivation_does_not_wait_for_the_activa
     assert shell.waits == []
 
 
-def test_what_a_call_emits_leaves_in_time_while_it_goes_on_emitting() -> None:
+def test_emits_of_a_long_spout_call_leave_in_time() -> None:
     world, shell, spout = looping(total=1000, each_ms=1.0)
     late: list[int] = []
 
@@ -151,7 +151,7 @@ def test_what_a_call_emits_leaves_in_time_while_it_goes_on_emitting() -> None:
     assert shell.watched >= 100, "each first emit behind a flush has the timer watch"
 
 
-def test_a_close_is_not_held() -> None:
+def test_emits_in_close_are_not_held() -> None:
     world, shell, spout = looping({"topology.max.spout.pending": 1}, total=0)
 
     def close() -> None:
@@ -165,7 +165,7 @@ def test_a_close_is_not_held() -> None:
 
 
 class Script(Bolt):
-    """Does what the script says with the tuples it has: emit (anchored), ack, fail; or the loop's thread flushes."""
+    """Bolt that runs scripted actions on its tuples: anchored emit, ack, fail, or a flush by the loop's thread."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.held: list[Any] = []
@@ -197,7 +197,7 @@ actions = st.tuples(st.sampled_from(ACTIONS), st.integers(0, 5))
 
 
 @given(script=st.lists(st.lists(actions, max_size=8), min_size=1, max_size=12), seed=st.integers(0, 1000))
-def test_trees_stay_whole_whenever_the_loop_flushes(script: Any, seed: int) -> None:
+def test_tuple_trees_stay_consistent_for_any_flush_time(script: Any, seed: int) -> None:
     """The tracker's XOR of a root is 0 when all of its tuples are acked, and never before."""
     count = len(script)
     source = type("Few", (Source,), {"total": count})
@@ -217,7 +217,7 @@ def test_trees_stay_whole_whenever_the_loop_flushes(script: Any, seed: int) -> N
     assert len(world.completed) + len(world.failed) == count
 
 
-def test_a_basic_bolts_acks_leave_while_a_later_tuple_takes_long() -> None:
+def test_basic_bolt_acks_leave_while_a_later_tuple_is_slow() -> None:
     completed: list[int] = []
 
     class Slow(BasicBolt):
@@ -239,7 +239,7 @@ def test_a_basic_bolts_acks_leave_while_a_later_tuple_takes_long() -> None:
 
 
 @pytest.mark.parametrize("kind", [Bolt, BatchBolt])
-def test_acks_of_a_batch_leave_while_the_call_lasts(kind: Any) -> None:
+def test_acks_of_a_batch_leave_during_the_call(kind: Any) -> None:
     completed: list[int] = []
 
     class Batch(kind):  # type: ignore[misc]
@@ -260,8 +260,8 @@ def test_acks_of_a_batch_leave_while_the_call_lasts(kind: Any) -> None:
     assert len(world.completed) == 10
 
 
-def test_two_threads_do_not_hurt_each_other() -> None:
-    """User code emits and acks as fast as it can; another thread flushes as fast as it can."""
+def test_concurrent_emits_and_flushes_keep_trees_consistent() -> None:
+    """User code emits and acks while another thread flushes, both without pause."""
     source = type("Many", (Source,), {"total": 20_000, "each": 100})
     finished = threading.Event()
 
@@ -315,7 +315,7 @@ def test_two_threads_do_not_hurt_each_other() -> None:
     assert len(world.completed) == 20_000
 
 
-def test_the_place_of_user_code_is_found() -> None:
+def test_locate_user_frame_returns_function_file_and_line() -> None:
     def inner() -> str:
         return locate_user_frame(sys._getframe(), Path(__file__).parent)
 
@@ -324,7 +324,7 @@ def test_the_place_of_user_code_is_found() -> None:
     assert locate_user_frame(None, Path("/nowhere")) == ""
 
 
-def test_an_ack_made_while_rows_are_routed_goes_with_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ack_made_during_routing_leaves_with_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """User code may emit and ack between the moment its rows are taken and the moment acks are sent."""
     meanwhile: list[Callable[[], None]] = []
     real = TaskCollector.route_pending

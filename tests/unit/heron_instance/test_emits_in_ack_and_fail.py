@@ -1,4 +1,4 @@
-"""What a spout emits in ``ack`` and ``fail``: held while it may not emit, within its bounds otherwise, never lost."""
+"""Emits in a spout's ``ack`` and ``fail``: held while the spout may not emit, bounded, never lost."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ WAYS = [one_by_one, in_bulk, with_task_ids]
 
 
 def eager(way: Way, again: int, config: dict[str, Any] | None = None) -> SingleSpout:
-    """A spout with ``MOST`` open roots that emits ``again`` tuples for each ack and each fail."""
+    """Return a spout with ``MOST`` open roots that emits ``again`` tuples for each ack and each fail."""
 
     def ack(self: Any, tup_id: Any) -> None:
         Source.ack(self, tup_id)
@@ -86,7 +86,7 @@ def told(alone: SingleSpout) -> int:
     return len(alone.spout.acked) + len(alone.spout.failed)
 
 
-def test_a_call_that_says_whether_it_is_active_is_known_by_its_name() -> None:
+def test_activation_calls_have_the_name_of_their_method() -> None:
     doing: list[str] = []
 
     def note(self: Any) -> None:
@@ -102,7 +102,7 @@ def test_a_call_that_says_whether_it_is_active_is_known_by_its_name() -> None:
     assert doing == ["deactivate", "activate"]
 
 
-def test_what_deactivate_raises_at_the_end_keeps_nobody_from_close(caplog: pytest.LogCaptureFixture) -> None:
+def test_exception_in_deactivate_does_not_prevent_close(caplog: pytest.LogCaptureFixture) -> None:
     closed: list[Any] = []
 
     def raises(self: Any) -> None:
@@ -120,8 +120,8 @@ def test_what_deactivate_raises_at_the_end_keeps_nobody_from_close(caplog: pytes
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("stop", "resume"), [(pause, go_on), (deactivate, activate)])
-def test_paused_spout_emits_nothing_and_is_told_in_order_later(way: Way, stop: Any, resume: Any) -> None:
-    """Whatever it is told; it is told on when that has left, and in the end everything has left in order."""
+def test_paused_spout_emits_nothing_and_delivers_verdicts_later_in_order(way: Way, stop: Any, resume: Any) -> None:
+    """Verdicts that the spout cannot act on wait; after the resume all emits leave in order."""
     alone = eager(way, 10)
     stop(alone)
     alone.step()
@@ -164,7 +164,7 @@ def test_pending_exceeds_its_maximum_by_the_emits_of_one_call(way: Way, again: i
     assert told(alone) > 10, "it is told on"
 
 
-def test_one_verdict_of_fifty_acks_that_emit_ten_each() -> None:
+def test_verdict_with_many_emitting_acks_respects_the_maximum() -> None:
     alone = eager(one_by_one, 10)
     alone.verdict(alone.roots[:MOST])
     for _ in range(3):
@@ -172,7 +172,7 @@ def test_one_verdict_of_fifty_acks_that_emit_ten_each() -> None:
         assert MOST <= alone.executor.pending.count < MOST + 10
 
 
-def test_what_is_held_leaves_when_the_spout_is_stopped() -> None:
+def test_held_emits_leave_when_the_spout_stops() -> None:
     alone = eager(one_by_one, 7)
     pause(alone)
     alone.verdict(alone.roots[:5])
@@ -182,8 +182,8 @@ def test_what_is_held_leaves_when_the_spout_is_stopped() -> None:
     assert sum(len(init.xors) // 8 for flush in flushes for init in flush.inits) == 7
 
 
-def test_acks_of_untracked_tuples_that_emit_do_not_go_on_for_ever() -> None:
-    """Without acks each tuple is acked when its call has returned; an ``ack`` that emits leads to the next."""
+def test_untracked_acks_that_emit_do_not_loop_forever() -> None:
+    """Without acks each tuple is acked when its call returns, so an ``ack`` that emits leads to another ``ack``."""
     config = {"topology.reliability.mode": "ATMOST_ONCE", "topology.instance.data.out.capacity.bytes": 65_536}
     alone = SingleSpout(config, ack=lambda self, tup_id: one_by_one(self, 1), total=3, payload="x" * 100)
     for _ in range(200):
@@ -196,7 +196,7 @@ def test_acks_of_untracked_tuples_that_emit_do_not_go_on_for_ever() -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_nothing_tracks_is_acked_at_once_however_it_is_emitted(way: Way) -> None:
+def test_untracked_tuple_is_acked_once_for_every_kind_of_emit(way: Way) -> None:
     alone = SingleSpout(
         {"topology.reliability.mode": "ATMOST_ONCE"}, next_tuple=lambda self: way(self, 3 * (self.n < 9))
     )
@@ -207,8 +207,8 @@ def test_what_nothing_tracks_is_acked_at_once_however_it_is_emitted(way: Way) ->
 
 
 @given(st.integers(0, 30), st.lists(st.integers(0, 2), min_size=1, max_size=60), st.integers(0, 20))
-def test_the_room_is_used_up_with_its_last_row(room: int, emits: list[int], looked_at: int) -> None:
-    """Whatever streams had been told before: as an emit does, who finds ``gate_at`` rows waiting looks first."""
+def test_budget_is_exhausted_by_its_last_row(room: int, emits: list[int], looked_at: int) -> None:
+    """A stream with ``gate_at`` waiting rows checks the budget before it adds a row, as `emit` does."""
     streams = {number: OutputStream("s", f"s{number}", number, ("x",), False) for number in range(3)}
     for out in streams.values():
         out.gate_at = looked_at
@@ -224,8 +224,8 @@ def test_the_room_is_used_up_with_its_last_row(room: int, emits: list[int], look
         assert budget.is_exhausted == (emitted >= room)
 
 
-def test_order_is_kept_across_a_hold() -> None:
-    """Two streams to one task, task ids asked for or not: what was emitted first arrives first."""
+def test_emit_order_holds_across_a_hold() -> None:
+    """Two streams to one task, with and without requested task ids."""
     count = 12
 
     class Numbered(Source):
@@ -278,7 +278,7 @@ steps = st.lists(
 
 
 @given(steps=steps, again=st.integers(0, 6), way=st.sampled_from(WAYS))
-def test_whatever_happens_it_is_told_of_each_root_once(steps: list[str], again: int, way: Way) -> None:
+def test_each_root_is_delivered_once_for_any_sequence_of_events(steps: list[str], again: int, way: Way) -> None:
     alone, done, paused = eager(way, again), 0, False
     for what in steps:
         before = len(alone.roots)

@@ -1,4 +1,4 @@
-"""An emitted tuple has the values of the moment of `emit`, whatever the user's code does with its objects later."""
+"""Emitted tuples keep the values they had at `emit`, whatever user code does with its objects later."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ COUNT = 60
 
 @dataclass
 class Reading:
-    """A value of a user's own class."""
+    """Value of a user-defined class."""
 
     numbers: list[int] = field(default_factory=list)
 
 
 class Reusing(Spout):
-    """Emits the same object in each tuple and changes it between emits. Subclasses say how."""
+    """Spout that emits the same object in each tuple and changes it between emits, as subclasses define."""
 
     total = COUNT
 
@@ -117,7 +117,7 @@ class Collects(BasicBolt):
 
 
 class Passes(Bolt):
-    """Reuses one list for all it emits."""
+    """Bolt that reuses one list for all of its emits."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.buffer: list[Any] = []
@@ -148,7 +148,7 @@ def number_of(value: Any) -> int:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
-def test_a_spout_may_change_what_it_has_emitted(spout: type[Reusing], mode: str) -> None:
+def test_spout_may_change_emitted_objects(spout: type[Reusing], mode: str) -> None:
     world = ExecutorHarness(
         {"s": Part(spout, 1, {"default": ["v"]}), "r": Part(Collects, 1, {}, [("s", "default", SHUFFLE)])},
         {"topology.reliability.mode": mode},
@@ -158,7 +158,7 @@ def test_a_spout_may_change_what_it_has_emitted(spout: type[Reusing], mode: str)
     assert sorted(map(number_of, reader.seen)) == list(range(COUNT))
 
 
-def test_a_bolt_may_reuse_the_list_that_it_emits() -> None:
+def test_bolt_may_reuse_an_emitted_list() -> None:
     world = ExecutorHarness(
         {
             "s": Part(ReusesList, 1, {"default": ["v"]}),
@@ -171,7 +171,7 @@ def test_a_bolt_may_reuse_the_list_that_it_emits() -> None:
     assert sorted(map(number_of, reader.seen)) == list(range(COUNT))
 
 
-def test_tuples_with_the_same_constant_do_not_share_it_at_the_reader() -> None:
+def test_reader_receives_separate_copies_of_a_constant() -> None:
     class Constant(ReusesDict):
         def change(self, n: int) -> None:
             self.values["inner"] = {"n": 0}

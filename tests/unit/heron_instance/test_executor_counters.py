@@ -1,4 +1,4 @@
-"""What executors count while they work, and small things that they decide by: calls, waits, fails, a full queue."""
+"""Counters and small decisions of executors: calls, waits, failures, full queues."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.unit.heron_instance.test_bolt_executor import Collect
 MS_A_TUPLE = 0.25
 
 
-def test_a_tuple_waits_from_its_receipt_to_its_turn() -> None:
-    """The mean over all, whatever pieces they are worked off in: tuple n waits for those before it."""
+def test_queue_latency_spans_receipt_to_execution() -> None:
+    """The mean over all tuples does not depend on the pieces: tuple n waits for those before it."""
     clock: list[Any] = []
 
     class Slow(Bolt):
@@ -46,7 +46,7 @@ def test_a_tuple_waits_from_its_receipt_to_its_turn() -> None:
     assert waited == pytest.approx(MS_A_TUPLE * sum(range(40)), rel=0.02)
 
 
-def test_each_look_at_a_full_queue_is_counted_once() -> None:
+def test_each_check_of_a_full_queue_is_counted_once() -> None:
     alone = SingleBolt(Collect)
     counters, queue = alone.world.telemetry[2].counters, alone.executor.output.data_out
     for looks in range(1, 4):
@@ -57,7 +57,7 @@ def test_each_look_at_a_full_queue_is_counted_once() -> None:
 
 
 @pytest.mark.parametrize("streams", [1, 2, 3])
-def test_a_burst_goes_on_whatever_stream_a_call_emits_to(streams: int) -> None:
+def test_burst_continues_for_emits_to_any_stream(streams: int) -> None:
     class Wide(Source):
         def next_tuple(self) -> None:
             self.calls += 1
@@ -72,10 +72,8 @@ def test_a_burst_goes_on_whatever_stream_a_call_emits_to(streams: int) -> None:
 
 
 @pytest.mark.parametrize(("call_ms", "calls"), [(3.0, 1), (2.1, 1), (1.9, 2), (0.6, 4)])
-def test_a_burst_of_a_slow_spout_ends_with_the_call_in_which_its_two_milliseconds_are_up(
-    call_ms: float, calls: int
-) -> None:
-    """Of the first one, too, although how long its calls last is not known yet: it is looked at after each."""
+def test_burst_of_a_slow_spout_ends_after_two_milliseconds(call_ms: float, calls: int) -> None:
+    """This also holds for the first burst, when the duration of a call is still unknown."""
 
     def slowly(self: Any) -> None:
         self.context.clock.now += call_ms / 1000
@@ -88,7 +86,7 @@ def test_a_burst_of_a_slow_spout_ends_with_the_call_in_which_its_two_millisecond
         assert alone.spout.calls == bursts * calls
 
 
-def test_a_burst_tells_how_many_calls_there_were_and_what_one_took() -> None:
+def test_burst_reports_call_count_and_mean_duration() -> None:
     def slowly(self: Any) -> None:
         self.context.clock.now += 0.05
         Source.next_tuple(self)
@@ -106,7 +104,7 @@ def test_a_burst_tells_how_many_calls_there_were_and_what_one_took() -> None:
 
 
 @pytest.mark.parametrize("paused", [False, True])
-def test_a_spout_is_shown_as_paused_by_backpressure_or_by_its_owner(paused: bool) -> None:
+def test_paused_gauge_covers_backpressure_and_deactivation(paused: bool) -> None:
     alone = AloneSpout()
     gauges, plan = alone.world.telemetry[1].gauges, alone.world.plan
     alone.executor.on_pause(alone.world.clock.ms, paused)
@@ -122,7 +120,7 @@ def test_a_spout_is_shown_as_paused_by_backpressure_or_by_its_owner(paused: bool
     assert gauges["__paused"] == float(paused)
 
 
-def test_a_metric_that_cannot_be_collected_keeps_no_other_back(caplog: pytest.LogCaptureFixture) -> None:
+def test_broken_metric_does_not_prevent_others(caplog: pytest.LogCaptureFixture) -> None:
     class Broken:
         def collect(self, name: str, telemetry: Any) -> None:
             raise OSError("no")
@@ -137,15 +135,15 @@ def test_a_metric_that_cannot_be_collected_keeps_no_other_back(caplog: pytest.Lo
     assert "metric broken: cannot be collected" in caplog.text
 
 
-def test_what_is_overdue_is_not_waited_for() -> None:
+def test_overdue_deadline_needs_no_wait() -> None:
     assert ms_until_first(100.0) is None
     assert ms_until_first(100.0, None, 90.0) == 0.0
     assert ms_until_first(100.0, 130.5, None, 120.25) == 20.25
 
 
 @pytest.mark.parametrize("kind", [FailKind.FAILED, FailKind.EXCEPTION])
-def test_the_texts_of_one_kind_leave_room_for_those_of_another(kind: FailKind) -> None:
-    """What user code says in ``fail`` may differ each time: then only the first so many texts are told."""
+def test_failure_texts_of_one_kind_leave_room_for_another(kind: FailKind) -> None:
+    """User code may give a new text for each failure, so only the first texts of a kind are sent."""
     failures, other = FailureBuffer("b", 2), ({FailKind.FAILED, FailKind.EXCEPTION} - {kind}).pop()
     for n in range(MAX_TEXTS + 1):
         failures.add_roots([root_base(1, 5) + n], kind, f"no {n}")
@@ -154,7 +152,7 @@ def test_the_texts_of_one_kind_leave_room_for_those_of_another(kind: FailKind) -
     assert told == [*((kind, f"no {n}") for n in range(MAX_TEXTS)), (kind, ""), (other, "boom")]
 
 
-def test_fails_without_roots_hold_up_no_others() -> None:
+def test_failures_without_roots_do_not_block_others() -> None:
     failures = FailureBuffer("b", 2)
     failures.add_roots([], FailKind.FAILED, "of untracked tuples")
     failures.add_roots([root_base(1, 5) + 7], FailKind.FAILED, "no")
@@ -164,7 +162,7 @@ def test_fails_without_roots_hold_up_no_others() -> None:
 
 
 @pytest.mark.parametrize("interval_ms", [5, 20])
-def test_a_call_lasts_once_it_outlasts_the_flush_interval(interval_ms: int) -> None:
+def test_call_outlasts_the_flush_interval_after_its_interval(interval_ms: int) -> None:
     seen: list[bool] = []
 
     class Looks(Source):
@@ -182,7 +180,7 @@ def test_a_call_lasts_once_it_outlasts_the_flush_interval(interval_ms: int) -> N
     assert seen[:2] == [False, True]
 
 
-def test_a_call_that_lasts_is_told_of_with_its_place_once_it_lasts_long() -> None:
+def test_long_call_is_described_with_its_location() -> None:
     told: list[tuple[float, str]] = []
 
     class Sleeps(Source):

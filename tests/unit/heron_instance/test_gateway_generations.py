@@ -1,4 +1,4 @@
-"""Links belong to generations: what a gateway opens, forgets and tells when one ends and the next begins."""
+"""Gateway links across generations: what is opened, discarded and reported at a change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REPORT = ProcessMetrics("s", "container_1_s_1", 1, 1, 0, 0.0)
 
 
 class Stream:
-    """The gateway's end of a stream."""
+    """Gateway's end of a stream."""
 
     def __init__(self) -> None:
         self.heard: asyncio.Queue[Any] = asyncio.Queue()
@@ -47,20 +47,20 @@ class Stream:
         pass
 
     async def until(self, kind: type) -> Any:
-        """The next message of this kind."""
+        """Return the next message of this kind."""
         while not isinstance(message := await self.said.get(), kind):
             pass
         return message
 
 
 class Links:
-    """Pairs of streams; ``gate`` holds connections back while it is not set."""
+    """Pairs of streams. While ``gate`` is unset, connections wait."""
 
     def __init__(self) -> None:
         self.opened: asyncio.Queue[Stream] = asyncio.Queue()
         self.gate = asyncio.Event()
         self.gate.set()
-        self.at_gate = 0  # connections that have been asked for
+        self.at_gate = 0  # number of requested connections
         self.control_streams = 0
         self.greeting: Any = StreamManagerHello(PROTOCOL_VERSION, "t-1", 1, 7)
 
@@ -75,7 +75,7 @@ class Links:
         return stream
 
     async def pair(self) -> tuple[Stream, Stream, int]:
-        """The next link, and the generation of its hello."""
+        """Return the next link and the generation of its hello."""
         control = await self.opened.get()
         hello = await control.said.get()
         assert isinstance(hello, InstanceHello)
@@ -102,7 +102,7 @@ def play(folder: Path, patch: pytest.MonkeyPatch, script: Callable[[Gateway, Lin
 
 
 async def told(inbox: Inbox, *kinds: type) -> list[Any]:
-    """What of these kinds has come, once there is some."""
+    """Return the inbox items of these kinds once there is at least one."""
     while True:
         found = [item for item in inbox.take(0) if isinstance(item, kinds)]
         if found:
@@ -110,7 +110,7 @@ async def told(inbox: Inbox, *kinds: type) -> list[Any]:
         await asyncio.sleep(0.01)
 
 
-def test_a_link_belongs_to_the_generation_that_was_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_link_belongs_to_the_joined_generation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def script(gateway: Gateway, links: Links, inbox: Inbox) -> None:
         _, _, first = await links.pair()
         assert first == 0
@@ -127,12 +127,12 @@ def test_a_link_belongs_to_the_generation_that_was_joined(tmp_path: Path, monkey
     play(tmp_path, monkeypatch, script)
 
 
-def test_who_joins_while_a_link_is_being_opened_gets_that_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_join_during_a_connect_adopts_that_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def script(gateway: Gateway, links: Links, inbox: Inbox) -> None:
         links.gate.clear()
         while not links.at_gate:
             await asyncio.sleep(0)
-        gateway.join(3)  # the loop does this first, and then what the gate lets through
+        gateway.join(3)  # the loop runs this before it opens the gated connection
         links.gate.set()
         control, _, generation = await links.pair()
         assert generation == 3
@@ -145,13 +145,13 @@ def test_who_joins_while_a_link_is_being_opened_gets_that_one(tmp_path: Path, mo
     play(tmp_path, monkeypatch, script)
 
 
-def test_leaving_forgets_what_waits_and_tells_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaving_discards_waiting_data_without_notice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def script(gateway: Gateway, links: Links, inbox: Inbox) -> None:
         await links.pair()
         gateway.join(3)
         await links.pair()
         await told(inbox, Linked)
-        gateway.post([Flush(frames=[Frame(1, 0, 2, 1, 1, 0, b"old")])])  # no credit: it waits
+        gateway.post([Flush(frames=[Frame(1, 0, 2, 1, 1, 0, b"old")])])  # no credit, so it waits
         gateway.report_task(TaskReport(3, restored=True))
         await asyncio.to_thread(gateway.leave_generation)
         assert not [item for item in inbox.take(0) if isinstance(item, Unlinked)]
@@ -171,7 +171,7 @@ def test_leaving_forgets_what_waits_and_tells_nobody(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["meanwhile", "before"])
-def test_leaving_a_generation_returns_if_the_gateway_is_told_to_leave(
+def test_leaving_a_generation_returns_if_the_gateway_must_leave(
     waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The executor thread then finds ``LeaveRequested`` in the inbox, and the process exits as replaced."""

@@ -1,4 +1,4 @@
-"""The gateway and a scripted stream manager: credit begins anew at each hello, and the backlog goes before it reads."""
+"""Gateway and a scripted stream manager: credit restarts at each hello, and the backlog leaves before reads."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ PATIENCE_SECONDS = 60.0
 
 
 class Stream:
-    """The gateway's end of a stream that the test holds the other end of; a write lasts until the test takes it."""
+    """Gateway's end of a stream whose other end the test holds. A write lasts until the test accepts it."""
 
     def __init__(self) -> None:
         self.heard: asyncio.Queue[Any] = asyncio.Queue()
         self.said: asyncio.Queue[Any] = asyncio.Queue()
-        self.holds = asyncio.Event()  # set: writes return at once
+        self.holds = asyncio.Event()  # when set, writes return at once
         self.holds.set()
 
     async def read(self) -> Any:
@@ -49,7 +49,7 @@ class Stream:
 
 
 class Links:
-    """Gives the gateway a pair of streams for each connection."""
+    """Source of stream pairs, one for each connection of the gateway."""
 
     def __init__(self) -> None:
         self.opened: asyncio.Queue[tuple[Tag, Stream]] = asyncio.Queue()
@@ -62,7 +62,7 @@ class Links:
         return stream
 
     async def pair(self, *control: Any) -> tuple[Stream, Stream]:
-        """The next connection; ``control`` is said behind the hello, before there is a data stream."""
+        """Return the next connection; ``control`` follows the hello before the data stream opens."""
         _, first = await self.opened.get()
         for message in control:
             first.heard.put_nowait(message)
@@ -75,7 +75,7 @@ def flush(frames: int, size: int) -> Flush:
 
 
 def play(folder: Path, patch: pytest.MonkeyPatch, script: Callable[[Gateway, Links, list[bool]], Any]) -> None:
-    """Run the script beside a gateway; the list tells for each packet read whether nothing was left to send then."""
+    """Run the script with a gateway; the list records for each packet read whether the backlog was empty."""
     launch = Launch("local", "me", "d", "t", "t-1", f"files://{folder}/state", str(folder), str(folder))
 
     async def run() -> None:
@@ -123,7 +123,7 @@ def test_backlog_is_sent_before_verdicts_are_read(tmp_path: Path, monkeypatch: p
         data.holds.clear()
         data.heard.put_nowait(Packet(1, verdicts=[Verdict(1, b"")]))
         await data.said.get()
-        for _ in range(20):  # it would read now
+        for _ in range(20):  # time for the gateway to read
             await asyncio.sleep(0)
         data.holds.set()
         while not sent_before:

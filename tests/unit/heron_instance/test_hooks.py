@@ -1,4 +1,4 @@
-"""Hooks of a task at its end, and the figures of its input: to the last nanosecond."""
+"""Task hooks, and the input metrics of a task to the nanosecond."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from heronry.api.hooks import (
 from heronry.api.tuples import Tuple, tick_tuple
 
 
-def test_a_hook_that_raises_at_the_end_keeps_no_other_from_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_hook_that_raises_in_clean_up_does_not_stop_others(caplog: pytest.LogCaptureFixture) -> None:
     ended: list[str] = []
 
     class Raises(TaskHook):
@@ -54,7 +54,7 @@ def test_each_exception_of_a_hook_is_counted() -> None:
     assert counted == {"__hook-exception-count": 2}
 
 
-def test_a_tuple_has_failed_after_the_time_since_it_arrived() -> None:
+def test_fail_latency_counts_from_arrival() -> None:
     means: dict[str, tuple[float, float]] = {}
     telemetry: Any = SimpleNamespace(latency=lambda name, ms, weight: means.update({name: (ms, weight)}))
     InputMetrics(lambda name, by: None, telemetry).count_failed(
@@ -79,7 +79,7 @@ def test_times_are_counted_in_nanoseconds_and_means_are_weighted(n: int, elapsed
     }
 
 
-def test_hooks_are_told_all_there_is_to_know() -> None:
+def test_hooks_receive_complete_information() -> None:
     seen: list[Any] = []
 
     def notes(self: Any, info: Any) -> None:

@@ -1,4 +1,4 @@
-"""A spout at rest: it is polled and nothing else is done, until something arrives or is emitted; its reports go on."""
+"""Idle spout: it is only polled until something arrives or is emitted; reports continue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.harness.single_spout import SingleSpout
 
 
 class Idle:
-    """A runner whose inbox lets time pass at once. ``rings``: after so many waits something arrives."""
+    """Runner whose inbox advances the clock at once. ``rings``: number of waits before an item arrives."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, rings: int = 10**9) -> None:
         self.now_ms = 1000.0
@@ -39,11 +39,11 @@ class Idle:
 
     def poll(self, now_ms: float) -> float | None:
         self.polled.append(now_ms)
-        self.now_ms += 3.0  # what next_tuple takes
+        self.now_ms += 3.0  # duration of next_tuple
         return 16.0 if len(self.polled) < 200 else None
 
 
-def test_it_ends_when_something_was_emitted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_polling_ends_after_an_emit(monkeypatch: pytest.MonkeyPatch) -> None:
     idle = Idle(monkeypatch)
     idle.runner._poll_idle(16.0)
     assert len(idle.polled) == 200
@@ -54,21 +54,21 @@ def test_it_ends_when_something_was_emitted(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(idle.collected) == 3, "a report each second"
 
 
-def test_it_ends_unpolled_when_something_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_polling_ends_when_an_item_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     idle = Idle(monkeypatch, rings=5)
     idle.runner._poll_idle(16.0)
     assert (len(idle.polled), len(idle.waits)) == (5, 6)
     assert idle.runner._idle_ms == pytest.approx(6 * 16.0)
 
 
-def test_it_ends_when_the_gateway_has_sent_something(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_polling_ends_when_the_gateway_has_sent_data(monkeypatch: pytest.MonkeyPatch) -> None:
     idle = Idle(monkeypatch)
     idle.sent_weight = 7
     idle.runner._poll_idle(16.0)
     assert idle.polled == []
 
 
-def test_a_wait_for_an_item_takes_none() -> None:
+def test_wait_for_an_item_does_not_take_it() -> None:
     inbox, wake = Inbox(), WakeUp()
     assert not inbox.wait(0.0)
     assert not inbox.wait(-1.0)
@@ -79,8 +79,8 @@ def test_a_wait_for_an_item_takes_none() -> None:
     assert not inbox.wait(0.0)
 
 
-def test_asking_and_running_may_be_mixed() -> None:
-    """Whoever drives the executor may take ``poll_idle`` or ``run``: the calls are the same, and none is made twice."""
+def test_poll_idle_and_run_may_be_mixed() -> None:
+    """A driver may call ``poll_idle`` or ``run``: the user calls are the same, and none is repeated."""
     alone = SingleSpout(total=0)
     step = alone.step()
     while not step.at_rest:

@@ -1,4 +1,4 @@
-"""The inbox: what is put is taken, once and in order, and a wait with an end ends."""
+"""Inbox: every item is taken once and in order, and a bounded wait ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BOUND_SECONDS = 60.0
 
 @pytest.fixture
 def shaken_threads() -> Iterator[None]:
-    """Threads take turns at every chance they have."""
+    """Make threads switch as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -27,7 +27,7 @@ def shaken_threads() -> Iterator[None]:
 
 @pytest.fixture
 def interruptions() -> Iterator[None]:
-    """The main thread is interrupted every 50 µs, so that time passes between any two of its steps."""
+    """Interrupt the main thread every 50 µs, so that time passes between any two of its steps."""
     with alarms(lambda *_: None):
         signal.setitimer(signal.ITIMER_REAL, 5e-5, 5e-5)
         yield
@@ -35,22 +35,22 @@ def interruptions() -> Iterator[None]:
 
 @contextmanager
 def alarms(handler: Callable[..., None]) -> Iterator[None]:
-    """SIGALRM is ours. It is the timer of each test's time limit, too, which must not get a late one of ours."""
+    """Own SIGALRM for the block. The test timeout uses the same signal and must not receive a late alarm."""
     before = signal.signal(signal.SIGALRM, handler)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # one that is still on its way to some thread is dropped
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # drops an alarm that is still pending
         signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.usefixtures("interruptions")
-def test_a_wait_whose_end_is_past_before_the_thread_sleeps_ends() -> None:
-    # Something came while nobody waited, and then a wait of a microsecond: its end is often past before the thread is
-    # asleep. A queue that then sleeps without an end is found within some hundred rounds.
+def test_wait_ends_if_its_deadline_passes_before_the_sleep() -> None:
+    # The deadline of a one-microsecond wait often passes before the thread sleeps. A queue that then
+    # sleeps indefinitely is detected within some hundred rounds.
     inbox, rounds = Inbox(), 5000
-    alarm = threading.Timer(BOUND_SECONDS, inbox.put, [Stop()])  # or a fault would be a test that hangs
+    alarm = threading.Timer(BOUND_SECONDS, inbox.put, [Stop()])  # turns a hang into a failure
     alarm.start()
     try:
         for _ in range(rounds):
@@ -63,7 +63,7 @@ def test_a_wait_whose_end_is_past_before_the_thread_sleeps_ends() -> None:
 
 @pytest.mark.usefixtures("shaken_threads")
 @pytest.mark.parametrize("wait_seconds", [None, 30.0, 1e-5, 0])
-def test_everything_arrives_once_and_in_order(wait_seconds: float | None) -> None:
+def test_every_item_arrives_once_and_in_order(wait_seconds: float | None) -> None:
     putters, each = 3, 4000
     inbox, rng = Inbox(), random.Random(7)
     pauses = [[rng.random() < 0.1 for _ in range(each)] for _ in range(putters)]
@@ -72,7 +72,7 @@ def test_everything_arrives_once_and_in_order(wait_seconds: float | None) -> Non
         for place in range(each):
             inbox.put(LeaveRequested(f"{number} {place}"))
             if pauses[number][place]:
-                threading.Event().wait(1e-5)  # so that the other side falls asleep now and then
+                threading.Event().wait(1e-5)  # lets the other side sleep occasionally
 
     threads = [threading.Thread(target=put_all, args=(number,), daemon=True) for number in range(putters)]
     found: list[InboxItem] = []
@@ -92,7 +92,7 @@ def test_everything_arrives_once_and_in_order(wait_seconds: float | None) -> Non
 
 
 @pytest.mark.parametrize("wait_seconds", [None, 60.0])
-def test_a_signal_handler_wakes_the_thread_it_interrupts(wait_seconds: float | None) -> None:
+def test_signal_handler_wakes_the_interrupted_thread(wait_seconds: float | None) -> None:
     inbox = Inbox()
     with alarms(lambda *_: inbox.put(Stop())):
         signal.setitimer(signal.ITIMER_REAL, 0.05)
@@ -100,7 +100,7 @@ def test_a_signal_handler_wakes_the_thread_it_interrupts(wait_seconds: float | N
     assert isinstance(item, Stop)
 
 
-def test_a_bell_that_was_rung_for_what_is_taken_already_wakes_nobody() -> None:
+def test_stale_wake_up_does_not_end_a_later_wait() -> None:
     inbox = Inbox()
     for _ in range(3):
         inbox.put(WakeUp())

@@ -1,4 +1,4 @@
-"""What a tuple weighs for a bolt: its time, that of the bolts behind it, and batches that do not shrink to nothing."""
+"""Tuple weight of a bolt: its own time, downstream time, and stable batch sizes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def frame(task: int, count: int, weight: int) -> Frame:
     return Frame(1, 0, task, count, 1, 0, b"", tuple_weight=weight)
 
 
-def test_nothing_is_known_before_the_first_tuple() -> None:
+def test_weight_is_unknown_before_the_first_tuple() -> None:
     weight = TupleWeightEstimator(batchwise=False)
     assert not weight.update(0.0, {})
     assert weight.tuple_weight == UNKNOWN_WEIGHT
@@ -36,7 +36,7 @@ def test_nothing_is_known_before_the_first_tuple() -> None:
 
 
 @given(st.floats(0.005, 2000), st.lists(st.integers(1, 500), min_size=1, max_size=50))
-def test_a_steady_bolt_weighs_what_it_takes_however_its_work_is_cut(tuple_ms: float, pieces: list[int]) -> None:
+def test_weight_of_a_steady_bolt_equals_its_tuple_time(tuple_ms: float, pieces: list[int]) -> None:
     weight, now_ms = TupleWeightEstimator(batchwise=False), 0.0
     for n in pieces:
         weight.add_work(n, n * tuple_ms)
@@ -46,7 +46,7 @@ def test_a_steady_bolt_weighs_what_it_takes_however_its_work_is_cut(tuple_ms: fl
 
 
 @given(st.floats(0.01, 10), st.floats(10, 3000))
-def test_one_slow_start_is_forgotten(tuple_ms: float, first_ms: float) -> None:
+def test_slow_start_is_forgotten(tuple_ms: float, first_ms: float) -> None:
     weight = TupleWeightEstimator(batchwise=False)
     weight.add_work(1, first_ms)
     weight.update(0.0, {})
@@ -57,7 +57,7 @@ def test_one_slow_start_is_forgotten(tuple_ms: float, first_ms: float) -> None:
 
 
 @given(st.integers(1, 100), st.integers(1, 8), st.integers(1_000, SECOND_BYTES))
-def test_a_quick_bolt_weighs_the_work_it_makes(each: int, tasks: int, heavy: int) -> None:
+def test_weight_of_a_fast_bolt_includes_downstream_work(each: int, tasks: int, heavy: int) -> None:
     weight = TupleWeightEstimator(batchwise=False)
     weights = {7 + task: heavy for task in range(tasks)}
     weight.add_work(tasks, 0.001)
@@ -69,7 +69,7 @@ def test_a_quick_bolt_weighs_the_work_it_makes(each: int, tasks: int, heavy: int
     assert weight.tuple_weight < LIGHT_BYTES, "what was sent weighs what it weighs now"
 
 
-def test_a_bolt_that_is_blocked_gets_heavier_while_it_waits() -> None:
+def test_weight_of_a_blocked_bolt_grows_while_it_waits() -> None:
     weight = TupleWeightEstimator(batchwise=False)
     weight.add_work(1000, 1.0)
     weight.update(0.0, {})
@@ -82,7 +82,7 @@ def test_a_bolt_that_is_blocked_gets_heavier_while_it_waits() -> None:
 
 
 def settled_batch(fixed_ms: float, tuple_ms: float) -> float:
-    """The rows of a call once a batch bolt has found its size: each call takes what a data-in queue holds by then."""
+    """Return the rows per call of a batch bolt at equilibrium, when each call takes a full data-in queue."""
     weight, now_ms, rows = TupleWeightEstimator(batchwise=True), 0.0, 1.0
     for _ in range(300):
         n = max(1, int(rows))
@@ -95,7 +95,7 @@ def settled_batch(fixed_ms: float, tuple_ms: float) -> float:
 
 
 @given(st.floats(20, 2000), st.floats(0.001, 0.2))
-def test_batches_of_a_bolt_that_is_slow_for_each_call_stay_large(fixed_ms: float, tuple_ms: float) -> None:
+def test_batches_stay_large_if_each_call_is_slow(fixed_ms: float, tuple_ms: float) -> None:
     rows = settled_batch(fixed_ms, tuple_ms)
     worth = rows / (fixed_ms + rows * tuple_ms)
     best = 1024 / (fixed_ms + 1024 * tuple_ms)
@@ -103,10 +103,8 @@ def test_batches_of_a_bolt_that_is_slow_for_each_call_stay_large(fixed_ms: float
 
 
 @pytest.mark.parametrize(("fixed_ms", "tuple_ms", "call_ms"), [(30.5, 1.0, QUARTER_MS), (150.25, 2.0, 300.5)])
-def test_a_data_in_queue_holds_what_a_call_of_the_right_length_takes(
-    fixed_ms: float, tuple_ms: float, call_ms: float
-) -> None:
-    """A quarter of a second, or twice what a call costs besides its tuples, whatever fraction of a millisecond."""
+def test_data_in_queue_holds_the_input_of_one_target_call(fixed_ms: float, tuple_ms: float, call_ms: float) -> None:
+    """The target is a quarter of a second, or twice the fixed cost of a call if that is longer."""
     calls = CallStatistics()
     for n in (100, 200):
         calls.add(n, fixed_ms + n * tuple_ms)
@@ -114,16 +112,16 @@ def test_a_data_in_queue_holds_what_a_call_of_the_right_length_takes(
     assert fixed_ms + rows * tuple_ms == pytest.approx(call_ms)
 
 
-def test_a_quarter_of_a_second_is_what_a_data_in_queue_holds() -> None:
+def test_data_in_queue_holds_a_quarter_of_a_second() -> None:
     assert 1000 * seconds_of(setting({}, Keys.TOPOLOGY_INSTANCE_DATA_IN_CAPACITY_BYTES)) == QUARTER_MS
 
 
 @given(st.floats(1, 1000))
-def test_batches_of_a_bolt_that_is_slow_for_each_tuple_are_bounded_in_time(tuple_ms: float) -> None:
+def test_batches_are_bounded_in_time_if_each_tuple_is_slow(tuple_ms: float) -> None:
     assert settled_batch(0.0, tuple_ms) * tuple_ms <= GROWTH * max(QUARTER_MS * REPORTED_CHANGE, tuple_ms)
 
 
-def test_a_frame_holds_a_mebibyte_by_weight() -> None:
+def test_frame_holds_a_mebibyte_by_weight() -> None:
     outbox = Outbox(1, ValuesCodec("auto", 64 * MiB), lambda: 0.0)
     outbox.weigh({7: MiB // 10, 8: 0, 9: 3 * MiB})
     rows = [(n,) for n in range(35)]
@@ -136,7 +134,7 @@ def test_a_frame_holds_a_mebibyte_by_weight() -> None:
     assert outbox.mean_row_weight == sum(f.weight() for f in frames) / 105
 
 
-def test_a_task_that_gets_heavier_is_believed_at_once() -> None:
+def test_weight_increase_applies_at_once() -> None:
     outbox = Outbox(1, ValuesCodec("auto", 64 * MiB), lambda: 0.0)
     outbox.add([7], RoutedSegment(0, RootColumns.UNTRACKED, [(1,)]))
     outbox.take_frames(1)

@@ -1,4 +1,4 @@
-"""Spouts and bolts together, over wires that reorder links: what must hold of acks, fails and counts."""
+"""Spouts and bolts together over links that reorder frames: invariants of acks, failures and counts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class NumberSpout(Spout):
 
 
 class Split(Bolt):
-    """Emits each tuple twice, anchored, then acks."""
+    """Bolt that emits each tuple twice, anchored, and then acks it."""
 
     def process(self, tup: Any) -> None:
         self.emit([tup["word"], tup["n"]], anchors=[tup])
@@ -121,12 +121,12 @@ def test_every_tuple_arrives_and_is_acked_once(split: type, sink: type, mode: st
 
 
 @given(seed=st.integers(0, 10_000), data=st.data())
-def test_random_trees_settle_each_root_once_and_never_too_early(seed: int, data: st.DataObject) -> None:
-    """Bolts that delay acks, join across batches and roots, fail, double-ack: checked against a tree kept by hand."""
+def test_random_trees_settle_each_root_once_and_not_too_early(seed: int, data: st.DataObject) -> None:
+    """Bolts delay acks, join across batches and roots, fail and ack twice; a model tracks each tree."""
     import random
 
     chance = random.Random(seed)
-    truth: dict[Any, set[Any]] = {}  # message id to unprocessed copies of its tree
+    truth: dict[Any, set[Any]] = {}  # message id to the unprocessed copies in its tree
     doomed: set[Any] = set()
     serial = iter(range(10**9))
 
@@ -209,7 +209,7 @@ def test_random_trees_settle_each_root_once_and_never_too_early(seed: int, data:
         assert world.executors[task].pending.count == 0  # type: ignore[attr-defined]
 
 
-def test_an_exception_fails_the_tuple_with_its_traceback_and_the_bolt_goes_on() -> None:
+def test_exception_fails_its_tuple_with_traceback_and_the_bolt_continues() -> None:
     class Picky(BasicSink):
         def process(self, tup: Any) -> None:
             if tup["n"] % 10 == 3:
@@ -238,7 +238,7 @@ def test_an_exception_fails_the_tuple_with_its_traceback_and_the_bolt_goes_on() 
 
 def test_each_ack_has_one_process_latency() -> None:
     class Slow(BasicSink):
-        """Pieces end in the middle of a batch, and reports in the middle of the work."""
+        """Bolt whose pieces end within a batch and whose reports fall into the work."""
 
         def process(self, tup: Any) -> None:
             super().process(tup)
@@ -256,7 +256,7 @@ def test_each_ack_has_one_process_latency() -> None:
     assert told.latencies["__queue-latency/spout/default"] == 200
 
 
-def test_a_plain_bolt_that_raises_is_restarted_and_its_input_fails() -> None:
+def test_plain_bolt_that_raises_is_restarted_and_its_input_fails() -> None:
     class Broken(Sink):
         def process(self, tup: Any) -> None:
             if tup["n"] == 5:
@@ -277,7 +277,7 @@ def test_a_plain_bolt_that_raises_is_restarted_and_its_input_fails() -> None:
     assert len(spout.acked) + len(spout.failed) == 200
 
 
-def test_a_failed_batch_fails_only_what_is_not_settled() -> None:
+def test_failed_batch_fails_only_unsettled_tuples() -> None:
     class Half(BatchBolt):
         def process_batch(self, tuples: Any) -> None:
             for tup in tuples:
@@ -294,7 +294,7 @@ def test_a_failed_batch_fails_only_what_is_not_settled() -> None:
     assert sorted(spout.failed) == list(range(0, 200, 2))
 
 
-def test_anchoring_to_a_settled_tuple_raises_and_a_second_ack_is_counted() -> None:
+def test_anchor_to_settled_tuple_raises_and_second_ack_is_counted() -> None:
     caught: list[str] = []
 
     class Careless(Bolt):
@@ -320,7 +320,7 @@ def test_anchoring_to_a_settled_tuple_raises_and_a_second_ack_is_counted() -> No
     assert len(world.objects("spout")[0].acked) == 200
 
 
-def test_all_grouping_sends_every_task_a_copy_with_keys_of_its_own() -> None:
+def test_all_grouping_sends_each_task_a_copy_with_its_own_keys() -> None:
     world = ExecutorHarness(
         {"spout": Part(NumberSpout, 1, PAIR), "sink": Part(Sink, 3, {}, [("spout", "default", ALL)])}
     )
@@ -332,7 +332,7 @@ def test_all_grouping_sends_every_task_a_copy_with_keys_of_its_own() -> None:
     assert len({f.keys for f in frames}) == len(frames)
 
 
-def test_a_tuple_that_goes_nowhere_is_acked_at_once() -> None:
+def test_tuple_without_readers_is_acked_at_once() -> None:
     world = ExecutorHarness({"spout": Part(NumberSpout, 1, PAIR)})
     world.run()
     assert world.objects("spout")[0].acked == list(range(200))

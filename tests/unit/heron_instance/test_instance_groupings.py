@@ -1,4 +1,4 @@
-"""Laws of groupings: who gets a row, and in which order."""
+"""Groupings: the tasks that receive a row, and the order of rows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def grouping(spec: GroupingSpec, readers: int, seed: int = 0, containers: int = 
 
 
 def deal(made: TaskGrouping, runs: list[Rows]) -> dict[int, Rows]:
-    """What each task gets, in order; every part must be where it says."""
+    """Return the rows of each task in order, after checking the positions of every part."""
     got: dict[int, Rows] = defaultdict(list)
     for rows in runs:
         for part in made.split(rows):
@@ -55,7 +55,7 @@ def deal(made: TaskGrouping, runs: list[Rows]) -> dict[int, Rows]:
 
 
 @given(runs=st.lists(rows_of_keys, max_size=6), readers=st.integers(1, 5), seed=st.integers(0, 99))
-def test_shuffle_is_even_whatever_the_runs(runs: list[Rows], readers: int, seed: int) -> None:
+def test_shuffle_is_even_for_any_runs(runs: list[Rows], readers: int, seed: int) -> None:
     got = deal(grouping(SHUFFLE, readers, seed), runs)
     counts = [len(got[task]) for task in range(2, 2 + readers)]
     assert sum(counts) == sum(map(len, runs))
@@ -77,7 +77,7 @@ PARTIAL = GroupingSpec(GroupingKind.PARTIAL_KEY, ("a",))
 
 
 @given(runs=st.lists(rows_of_keys, max_size=4), readers=st.integers(1, 5))
-def test_a_partial_key_has_two_tasks_whoever_emits(runs: list[Rows], readers: int) -> None:
+def test_partial_key_uses_two_tasks_for_all_emitters(runs: list[Rows], readers: int) -> None:
     tasks: dict[int, set[int]] = defaultdict(set)
     for emitter in range(3):
         for task, rows in deal(grouping(PARTIAL, readers, seed=emitter), runs[emitter:]).items():
@@ -87,7 +87,7 @@ def test_a_partial_key_has_two_tasks_whoever_emits(runs: list[Rows], readers: in
 
 
 @given(runs=st.lists(st.integers(1, 60), min_size=1, max_size=20), readers=st.integers(2, 7), name=st.text(max_size=3))
-def test_a_hot_key_is_shared_evenly(runs: list[int], readers: int, name: str) -> None:
+def test_partial_key_shares_a_hot_key_evenly(runs: list[int], readers: int, name: str) -> None:
     got = deal(grouping(PARTIAL, readers), [[(name, 0, 0)] * n for n in runs])
     counts = sorted(len(rows) for rows in got.values())
     assert sum(counts) == sum(runs)
@@ -95,7 +95,7 @@ def test_a_hot_key_is_shared_evenly(runs: list[int], readers: int, name: str) ->
     assert counts[-1] - counts[0] <= 1 or len(counts) == 1
 
 
-def test_two_choices_even_out_what_one_choice_does_not() -> None:
+def test_partial_key_balances_skewed_keys_better_than_fields() -> None:
     rng = np.random.default_rng(1)
     rows: Rows = [(f"k{n}", 0, 0) for n in rng.zipf(1.3, 20_000).tolist()]
     worst = {}
@@ -105,7 +105,7 @@ def test_two_choices_even_out_what_one_choice_does_not() -> None:
     assert worst[GroupingKind.PARTIAL_KEY] < 0.6 * worst[GroupingKind.FIELDS]
 
 
-def test_bulk_hashing_agrees_with_the_single_one_and_survives_surrogates() -> None:
+def test_bulk_hashing_equals_single_hashing_and_handles_surrogates() -> None:
     made = grouping(fields("a"), 4)
     assert isinstance(made, FieldsGrouping)
     for values in (["a", "b", "ü", ""], ["a", "b"], ["\ud800", "x"], [1, 1.0, True], [None, b"x", "x"]):
@@ -114,18 +114,18 @@ def test_bulk_hashing_agrees_with_the_single_one_and_survives_surrogates() -> No
 
 
 @given(rows=rows_of_keys, readers=st.integers(1, 4))
-def test_all_and_global(rows: Rows, readers: int) -> None:
+def test_all_sends_to_every_task_and_global_to_the_first(rows: Rows, readers: int) -> None:
     assert all(got == rows for got in deal(grouping(ALL, readers), [rows]).values())
     assert deal(grouping(GroupingSpec(GroupingKind.GLOBAL), readers), [rows]) == {2: rows}
 
 
-def test_local_or_shuffle_stays_in_the_container_while_it_can() -> None:
+def test_local_or_shuffle_prefers_tasks_of_the_same_container() -> None:
     spec = GroupingSpec(GroupingKind.LOCAL_OR_SHUFFLE)
-    assert grouping(spec, 4, containers=2).tasks == (3, 5)  # task 1 is in container 1, and so are 3 and 5
+    assert grouping(spec, 4, containers=2).tasks == (3, 5)  # tasks 1, 3 and 5 are in container 1
     assert grouping(spec, 1, containers=2).tasks == (2,)
 
 
-def test_direct_needs_a_task_that_reads() -> None:
+def test_direct_grouping_rejects_tasks_that_do_not_read() -> None:
     made = grouping(GroupingSpec(GroupingKind.DIRECT), 3)
     assert isinstance(made, DirectGrouping)
     for task in (4, 2, 4):
@@ -137,7 +137,7 @@ def test_direct_needs_a_task_that_reads() -> None:
         made.decide((9,), None)
 
 
-def test_of_many_readers_of_a_direct_stream_each_gets_the_rows_for_its_own_tasks() -> None:
+def test_shared_direct_grouping_delivers_rows_to_the_chosen_readers() -> None:
     made = SharedDirectGrouping((2, 4), "s.default")
     chosen = [4, 9, 2, 4, None]
     for task in chosen:
@@ -153,7 +153,7 @@ def deal_decided(made: TaskGrouping, rows: Rows) -> dict[int, Rows]:
 
 
 class EvenToLast:
-    """A custom grouping: odd numbers go nowhere, even ones to the last tasks."""
+    """Custom grouping that drops odd numbers and sends even ones to the last tasks."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -199,7 +199,7 @@ class InBulk(Numbers):
 
 
 @pytest.mark.parametrize("spout", [Numbers, InBulk])
-def test_a_custom_grouping_chooses_several_tasks_or_none(spout: type[Spout]) -> None:
+def test_custom_grouping_may_choose_several_tasks_or_none(spout: type[Spout]) -> None:
     import msgspec
 
     spec = GroupingSpec(GroupingKind.CUSTOM, (), "m:Even", msgspec.msgpack.encode({"width": 2}))
@@ -213,7 +213,7 @@ def test_a_custom_grouping_chooses_several_tasks_or_none(spout: type[Spout]) -> 
     assert sorted(world.objects("s")[0].acked) == list(range(40))
 
 
-def test_direct_streams_reach_the_named_task_and_task_ids_are_returned() -> None:
+def test_direct_streams_reach_the_named_task_and_return_task_ids() -> None:
     class Chooser(Numbers):
         def send(self, n: int) -> None:
             task = self.readers[n % 3]
@@ -236,7 +236,7 @@ def test_direct_streams_reach_the_named_task_and_task_ids_are_returned() -> None
     assert sorted(spout.acked) == list(range(40))
 
 
-def test_what_an_emit_sends_to_none_of_several_direct_readers_is_acked_at_once() -> None:
+def test_direct_emit_without_reader_is_acked_at_once() -> None:
     class Chooser(Numbers):
         def send(self, n: int) -> None:
             self.emit([n], n, "straight", direct_task=self.readers[0] if n % 3 else None)
@@ -254,8 +254,8 @@ def test_what_an_emit_sends_to_none_of_several_direct_readers_is_acked_at_once()
     assert sorted(world.objects("s")[0].acked) == list(range(40))
 
 
-def test_a_stream_whose_only_direct_reader_is_not_its_only_reader_still_names_the_task() -> None:
-    """Where there is one direct reader a task that does not read it is refused; beside others each takes its own."""
+def test_single_direct_reader_rejects_foreign_tasks_beside_other_readers() -> None:
+    """A single direct reader rejects tasks that do not read the stream; of several, each takes its own rows."""
 
     class Chooser(Numbers):
         def send(self, n: int) -> None:
@@ -277,7 +277,7 @@ def test_a_stream_whose_only_direct_reader_is_not_its_only_reader_still_names_th
     assert all([n for _, n in bolt.got] == list(range(40)) for bolt in world.objects("a"))
 
 
-def test_order_is_kept_across_streams_that_one_task_reads() -> None:
+def test_order_holds_across_streams_of_one_reader() -> None:
     class Alternating(Numbers):
         def send(self, n: int) -> None:
             self.emit([n], n, "default" if n % 3 else "other")
@@ -292,7 +292,7 @@ def test_order_is_kept_across_streams_that_one_task_reads() -> None:
     assert [n for _, n in world.objects("r")[0].got] == list(range(40))
 
 
-def test_a_key_without_a_stable_hash_is_refused_at_emit_naming_the_place() -> None:
+def test_key_without_stable_hash_is_rejected_at_emit_with_its_location() -> None:
     caught: list[Exception] = []
 
     class Bad(Numbers):

@@ -1,4 +1,4 @@
-"""The adaptive bound, and what the gateway sends."""
+"""Adaptive queue bounds, and the upload queue of the gateway."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from heron_runtime.model.dataflow import FailKind
 from heron_runtime.wire.data import Ack, Fail, Frame, Init, Reason
 
 
-def test_capacity_falls_to_zero_in_an_outage_and_grows_back_slowly() -> None:
+def test_capacity_falls_to_zero_in_an_outage_and_recovers_slowly() -> None:
     queue = AdaptiveQueue(1600)
     queue.add(1500)
     now, seen = 0.0, []
@@ -35,7 +35,7 @@ def test_capacity_falls_to_zero_in_an_outage_and_grows_back_slowly() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500), st.integers(0, 200)), max_size=60))
-def test_capacity_stays_in_its_bounds(steps: list[tuple[int, int, int]]) -> None:
+def test_capacity_stays_within_its_bounds(steps: list[tuple[int, int, int]]) -> None:
     queue, now = AdaptiveQueue(1000), 0.0
     for add, remove, wait in steps:
         if not queue.full:
@@ -47,7 +47,7 @@ def test_capacity_stays_in_its_bounds(steps: list[tuple[int, int, int]]) -> None
         assert queue.size < 1000 + 500
 
 
-def test_a_queue_is_halved_above_its_limit_and_grows_by_a_sixteenth_up_to_its_maximum() -> None:
+def test_capacity_halves_above_the_limit_and_grows_by_a_sixteenth() -> None:
     queue = AdaptiveQueue(1600, 100)
     assert (queue.size, queue.capacity, queue.full, queue.room()) == (0, 1600, False, 1600)
     queue.add(100)
@@ -69,7 +69,7 @@ def test_a_queue_is_halved_above_its_limit_and_grows_by_a_sixteenth_up_to_its_ma
     assert queue.size == 0
 
 
-def test_a_small_queue_grows_by_one_and_its_limit_is_half() -> None:
+def test_small_queue_grows_by_one_and_its_limit_is_half() -> None:
     queue = AdaptiveQueue(9)
     assert (queue.maximum, queue.limit) == (9, 4)
     queue.add(5)
@@ -91,7 +91,7 @@ def flush_of(sizes: list[int], number: int) -> Flush:
 @given(
     st.lists(st.lists(st.integers(0, 700_000), max_size=4), max_size=8), st.lists(st.integers(1, 2_000_000), max_size=8)
 )
-def test_nothing_overtakes_and_frames_stay_within_credit(flushes: list[list[int]], limits: list[int]) -> None:
+def test_upload_keeps_order_and_frames_stay_within_credit(flushes: list[list[int]], limits: list[int]) -> None:
     outgoing = UploadQueue()
     outgoing.begin_stream()
     for number, sizes in enumerate(flushes, 1):
@@ -121,7 +121,7 @@ def test_nothing_overtakes_and_frames_stay_within_credit(flushes: list[list[int]
     assert outgoing.empty()
 
 
-def test_what_waits_goes_on_the_next_stream() -> None:
+def test_waiting_frames_leave_on_the_next_stream() -> None:
     outgoing = UploadQueue()
     outgoing.begin_stream()
     outgoing.put(flush_of([10, 10], 1))

@@ -1,4 +1,4 @@
-"""The end of an instance: whatever has reached it and was not processed fails at once, not by its timeout."""
+"""Shutdown of an instance: received but unprocessed input fails at once, not by timeout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPOUT, BOLT = 1, 2
 
 
 class Post:
-    """Where a runner's flushes go."""
+    """Gateway stand-in that collects a runner's flushes."""
 
     def __init__(self) -> None:
         self.flushes: list[Flush] = []
@@ -43,7 +43,7 @@ class Post:
 
 
 @pytest.mark.parametrize(("signal", "raised"), [(Stop(), StopRequested), (LeaveRequested("replaced"), TaskReplaced)])
-def test_input_behind_the_stop_signal_fails_with_the_rest(signal: Any, raised: type[Exception]) -> None:
+def test_input_after_the_stop_signal_fails_with_the_rest(signal: Any, raised: type[Exception]) -> None:
     world = ExecutorHarness({
         "spout": Part(type("Few", (Source,), {"total": 0}), 1, {"default": ("word",)}),
         "bolt": Part(Nothing, 1, {}, [("spout", "default", SHUFFLE)]),
@@ -51,12 +51,12 @@ def test_input_behind_the_stop_signal_fails_with_the_rest(signal: Any, raised: t
     (source,) = world.objects("spout")
     frames = world.wires[SPOUT, BOLT]
     while len(frames) < 3:
-        source.total = len(frames) + 1  # a frame each
+        source.total = len(frames) + 1  # one frame for each
         world.step(SPOUT)
         world.clock.now += 0.02
-    world.clock.now = time.monotonic() + 1000  # the runner's clock is the real one
+    world.clock.now = time.monotonic() + 1000  # the runner uses the real clock
     inbox, post = Inbox(), Post()
-    gateway: Any = post  # stands in for it
+    gateway: Any = post  # a stand-in
     first, second, third = (Packet(number, frames=[frame]) for number, frame in enumerate(frames, 1))
     for item in (first, signal, second):
         inbox.put(item)

@@ -1,4 +1,4 @@
-"""Data-out as the gateway sees it: what may be sent is sent, in order, once, numbered; frames only within credit."""
+"""Upload queue of the gateway: items leave once, in order and numbered; frames need credit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def made(what: str, number: int, size: int) -> Any:
 
 
 @given(STEPS)
-def test_what_may_be_sent_is_sent_once_and_in_order(steps: list[Any]) -> None:
+def test_items_leave_once_and_in_order(steps: list[Any]) -> None:
     outgoing, number = UploadQueue(), 0
     want: dict[str, list[Any]] = {"inits": [], "acks": [], "fails": [], "frames": []}
     got: dict[str, list[Any]] = {"inits": [], "acks": [], "fails": [], "frames": []}
@@ -73,7 +73,7 @@ def test_what_may_be_sent_is_sent_once_and_in_order(steps: list[Any]) -> None:
     assert got == want
 
 
-def test_acks_with_both_their_columns_fit_the_packet() -> None:
+def test_acks_with_both_columns_fit_the_packet_limit() -> None:
     outgoing, column = UploadQueue(), bytes(PACKET_BYTES // 4)
     outgoing.begin_stream()
     outgoing.put(Flush(acks=[Ack(task, column, column) for task in (1, 2, 3)]))

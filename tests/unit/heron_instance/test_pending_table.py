@@ -1,4 +1,4 @@
-"""The pending table against a dictionary: each root settles exactly once, stragglers keep their place."""
+"""Pending table compared with a dictionary: each root settles exactly once, and old roots keep their slot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def roots(sequences: list[int], base: int = BASE) -> np.ndarray:  # type: ignore
 
 
 @given(data=st.data(), start=st.sampled_from([0, SEQUENCE_MASK - 700]), most=st.sampled_from([256, 3000]))
-def test_against_a_dictionary(data: st.DataObject, start: int, most: int) -> None:
+def test_table_agrees_with_a_dictionary(data: st.DataObject, start: int, most: int) -> None:
     table = PendingTable(BASE, most, 1000.0)
     model: dict[int, tuple[int, float]] = {}
     sequence, now = start, 0.0
@@ -54,7 +54,7 @@ def test_against_a_dictionary(data: st.DataObject, start: int, most: int) -> Non
     assert table.count == 0
 
 
-def test_one_stuck_root_keeps_its_place_while_millions_pass() -> None:
+def test_old_root_keeps_its_slot_while_millions_pass() -> None:
     table = PendingTable(BASE, 1000, None)
     table.open(0, ["stuck"], 0, 0.0)
     for first in range(1, 3_000_000, 1000):
@@ -65,9 +65,9 @@ def test_one_stuck_root_keeps_its_place_while_millions_pass() -> None:
     assert table.settle(roots([0]), 5.0).dropped == 1
 
 
-def test_a_ring_grows_by_what_is_open_and_no_further() -> None:
+def test_ring_grows_only_with_open_roots() -> None:
     table = PendingTable(BASE, 20_000, None)
-    for first in range(0, 100_000, 100):  # few at a time: it stays small however many pass
+    for first in range(0, 100_000, 100):  # few at a time, so it stays small however many pass
         table.open(first, list(range(100)), 0, 1.0)
         table.settle(roots([first])[0] + np.arange(100, dtype=np.uint64), 2.0)
     assert table._size == FIRST_SIZE
@@ -78,7 +78,7 @@ def test_a_ring_grows_by_what_is_open_and_no_further() -> None:
 
 
 def crowded(timeout_ms: float | None = 1000.0) -> PendingTable:
-    """A table in whose ring one root has been pushed aside by another that is 100 ms younger; both are open."""
+    """Return a table whose ring has one root displaced by another that is 100 ms younger; both are open."""
     table = PendingTable(BASE, 1, timeout_ms)
     table.open(0, ["old"], 7, 100.0)
     table.open(FIRST_SIZE, ["young"], 8, 200.0)
@@ -89,9 +89,9 @@ def told(settled: SettledRoots) -> list[tuple[str, int, float]]:
     return list(zip(settled.ids, settled.streams.tolist(), settled.ages_ms.tolist(), strict=True))
 
 
-def test_a_root_that_was_pushed_aside_expires_as_any_other() -> None:
+def test_displaced_root_expires_on_time() -> None:
     table = crowded()
-    assert told(table.expire(1100.0)) == []  # not older than the timeout: just as old
+    assert told(table.expire(1100.0)) == []  # as old as the timeout, not older
     assert table.oldest_ms() == 100.0
     assert told(table.expire(1101.0)) == [("old", 7, 1001.0)]
     assert table.oldest_ms() == 200.0
@@ -100,14 +100,14 @@ def test_a_root_that_was_pushed_aside_expires_as_any_other() -> None:
     assert (table.count, table.oldest_ms()) == (0, None)
 
 
-def test_without_a_timeout_nothing_expires_and_all_can_be_settled() -> None:
+def test_without_timeout_nothing_expires_and_all_can_settle() -> None:
     table = crowded(None)
     assert told(table.expire(1e12)) == []
     assert sorted(told(table.settle_all(300.0))) == [("old", 7, 200.0), ("young", 8, 100.0)]
 
 
-def test_streams_are_whole_numbers_wherever_a_root_was() -> None:
-    """They index arrays of streams."""
+def test_stream_indexes_are_integers_for_every_slot() -> None:
+    """Stream indexes address arrays of streams."""
     assert crowded().settle(roots([0]), 300.0).streams.dtype == crowded().settle(roots([FIRST_SIZE]), 0.0).streams.dtype
 
 
@@ -121,7 +121,7 @@ def test_streams_are_whole_numbers_wherever_a_root_was() -> None:
         (None, 3, 1000.0, None),
     ],
 )
-def test_the_net_below_the_tracker_is_two_buckets_wider_than_the_timeout(
+def test_spout_timeout_exceeds_the_trackers_by_two_buckets(
     timeout_secs: int | None, buckets: int, each_ms: float, net_ms: float | None
 ) -> None:
     settings = {"heron.streammgr.ack.buckets": buckets}
@@ -135,7 +135,7 @@ def test_the_net_below_the_tracker_is_two_buckets_wider_than_the_timeout(
 
 
 @pytest.mark.parametrize("fault", ["miscounted", "two places", "wrong slot", "should have grown"])
-def test_its_check_notices_what_would_settle_a_root_twice_or_never(fault: str) -> None:
+def test_check_detects_double_and_lost_roots(fault: str) -> None:
     table = crowded()
     if fault == "miscounted":
         table.count += 1

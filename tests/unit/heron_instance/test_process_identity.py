@@ -1,4 +1,4 @@
-"""What must be new with each process of a task: its incarnation, and the keys it draws."""
+"""Values that must be new for each process of a task: its incarnation and its random keys."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_each_start_has_a_greater_incarnation(tmp_path: Path) -> None:
 
 
 def keys_of_a_fork(instance: InstanceProcess) -> list[int]:
-    """The first keys that a child draws which is forked now."""
+    """Return the first keys that a child process forked now draws."""
     plan = make_plan({"s": Part(Source, 1, {"default": ["x"]}), "r": Part(Nothing, 1, {}, [("s", "default", SHUFFLE)])})
     read, write = os.pipe()
     if os.fork() == 0:

@@ -1,4 +1,4 @@
-"""What is told of settled roots: each stream's counts and ages, and no age of another's."""
+"""Metrics of settled roots: counts and ages of each stream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STREAMS = {0: "default", 1: "odd", 2: "never"}
 
 
 class Told:
-    """The telemetry, as far as it is asked."""
+    """Telemetry stand-in."""
 
     def __init__(self) -> None:
         self.ages: dict[str, Counter[float]] = {}
@@ -30,7 +30,7 @@ class Told:
 
 
 def told(roots: list[tuple[int, int]], streams: dict[int, str]) -> Told:
-    """``roots`` are (stream, age in ms)."""
+    """Return the telemetry of these ``roots``, pairs of (stream, age in ms)."""
     found = Told()
     numbers, ages = zip(*roots, strict=True) if roots else ((), ())
     settled = SettledRoots(list(range(len(roots))), np.array(numbers, np.uint16), np.array(ages, np.float64))
@@ -52,13 +52,13 @@ def test_each_stream_has_its_own_counts_and_ages(roots: list[tuple[int, int]]) -
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=MAX_AGE_RUNS))
-def test_a_spout_of_one_stream_is_no_exception(ages: list[int]) -> None:
+def test_single_stream_is_reported_like_several(ages: list[int]) -> None:
     found = told([(0, age) for age in ages], {0: "default"})
     assert found.counts == Counter({keyed("ack", "default"): len(ages)})
     assert found.ages == {keyed("age", "default"): Counter(map(float, ages))}
 
 
-def test_of_very_many_ages_few_are_told_and_each_root_counts() -> None:
+def test_many_ages_are_merged_and_each_root_counts() -> None:
     found = told([(0, age) for age in range(10_000)], {0: "default"})
     (ages,) = found.ages.values()
     assert ages.total() == 10_000

@@ -1,4 +1,4 @@
-"""The time that encoding and decoding take is counted by stream, once a batch, however many tasks it goes to."""
+"""Metrics of encoding and decoding time: by stream, once per batch, for any number of tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SERIALIZE_SECONDS, DESERIALIZE_SECONDS = 0.25, 0.5
 
 
 def slow_serializer(world: list[ExecutorHarness], encoded: list[int], decoded: list[int]) -> type:
-    """A serializer that takes its (simulated) time, and notes how many rows each call has."""
+    """Return a serializer that takes simulated time and records the rows of each call."""
 
     class Slow:
         def serialize(self, rows: Any) -> bytes:
@@ -52,7 +52,7 @@ def test_each_encoding_and_decoding_counts_once() -> None:
     assert took == pytest.approx(1e9 * SERIALIZE_SECONDS * len(encoded), rel=1e-3)
     times = [counters[task]["__tuple-deserialization-time-ns/a/default"] for task in world.plan.tasks_of("z")]
     assert sum(times) == pytest.approx(1e9 * DESERIALIZE_SECONDS * len(decoded), rel=1e-3)
-    # Every row once, and samples of at most as many; for three tasks, and not once for each of them.
+    # Every row counts once, plus samples of at most as many, whatever the number of tasks.
     assert NumberSpout.total <= sum(encoded) < 2 * NumberSpout.total
     assert sum(decoded) == 3 * NumberSpout.total
     assert not any(name.startswith("__tuple-deserialization") for name in counters[spout])

@@ -1,4 +1,4 @@
-"""How a spout is driven: pending, pauses, back-off, verdicts, bounds."""
+"""Spout executor: pending tuples, pauses, back-off, verdicts and bounds."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def test_pending_exceeds_its_maximum_by_one_call_at_most(each: int) -> None:
     assert alone.spout.calls > calls
 
 
-def test_the_first_burst_is_small_until_the_size_of_a_tuple_is_known() -> None:
+def test_first_burst_is_small_until_the_tuple_size_is_known() -> None:
     large = SingleSpout(payload="x" * 1_000_000)
     large.step()
     assert large.spout.n <= 64
     bytes_out = 0
-    for _ in range(20):  # nobody takes what it sends
+    for _ in range(20):  # the gateway takes nothing
         bytes_out += sum(flush.weight() for flush in large.step(6.0).flushes)
     assert large.executor.full
     assert large.spout.n <= 128, f"{bytes_out:,} bytes are out"
@@ -50,7 +50,7 @@ def test_the_first_burst_is_small_until_the_size_of_a_tuple_is_known() -> None:
     assert small.spout.n > 4096
 
 
-def test_a_shut_window_opens_for_a_batch_or_after_a_flush_interval() -> None:
+def test_shut_window_opens_for_a_batch_or_after_a_flush_interval() -> None:
     alone = SingleSpout({"topology.max.spout.pending": 100})
     while alone.executor.pending.count < 100:
         alone.step(0.01)
@@ -59,7 +59,7 @@ def test_a_shut_window_opens_for_a_batch_or_after_a_flush_interval() -> None:
     alone.step(10.0)
     calls, shut = alone.spout.calls, alone.executor.pending.count
     alone.executor.window = PendingWindow(100, 5.0)
-    assert alone.executor.window.is_shut(100, alone.world.clock.ms)  # just now
+    assert alone.executor.window.is_shut(100, alone.world.clock.ms)  # shut just now
     alone.verdict(alone.roots[:10])
     step = alone.step(0.01)
     assert alone.executor.pending.count == shut - 10
@@ -78,7 +78,7 @@ def test_a_shut_window_opens_for_a_batch_or_after_a_flush_interval() -> None:
     assert alone.spout.calls > calls, "after the flush interval one place is enough"
 
 
-def test_a_window_of_one_opens_at_once() -> None:
+def test_window_of_one_opens_at_once() -> None:
     alone = SingleSpout({"topology.max.spout.pending": 1})
     alone.step()
     alone.step()
@@ -89,7 +89,7 @@ def test_a_window_of_one_opens_at_once() -> None:
     assert alone.spout.calls == calls + 1
 
 
-def test_a_paused_spout_takes_acks_and_emits_nothing() -> None:
+def test_paused_spout_takes_acks_and_emits_nothing() -> None:
     alone = SingleSpout({"topology.max.spout.pending": 50})
     alone.step()
     alone.step(10)
@@ -108,7 +108,7 @@ def test_a_paused_spout_takes_acks_and_emits_nothing() -> None:
     assert alone.spout.calls > calls
 
 
-def test_a_spout_waits_for_its_stream_manager_and_for_the_owner() -> None:
+def test_spout_waits_for_stream_manager_and_activation() -> None:
     alone = SingleSpout()
     executor = alone.executor
     plan = replace(executor.output.plan, state=TopologyState.PAUSED)
@@ -126,7 +126,7 @@ def test_a_spout_waits_for_its_stream_manager_and_for_the_owner() -> None:
     assert alone.spout.calls == calls
 
 
-def test_an_empty_call_backs_off_to_16_ms_and_an_ack_ends_it() -> None:
+def test_empty_calls_back_off_to_16_ms_until_an_ack() -> None:
     alone = SingleSpout(total=1)
     waits = []
     alone.step()
@@ -151,13 +151,13 @@ def test_an_empty_call_backs_off_to_16_ms_and_an_ack_ends_it() -> None:
     assert alone.spout.calls == calls + 2
 
 
-def test_a_spout_at_rest_is_called_each_16_ms_and_its_first_tuple_goes_out_in_order() -> None:
+def test_idle_spout_is_called_every_16_ms_and_routes_its_first_tuples() -> None:
     alone = SingleSpout(total=0)
     for _ in range(40):
         alone.step(16.1)
     for _ in range(3):
         calls = alone.spout.calls
-        wait_ms = alone.step((alone.step(2.0).wait_ms or 0.0) + 0.001).wait_ms  # too early, then when it is time
+        wait_ms = alone.step((alone.step(2.0).wait_ms or 0.0) + 0.001).wait_ms  # first too early, then on time
         assert alone.spout.calls == calls + 1
         assert wait_ms is not None
         assert wait_ms <= 16.0
@@ -168,7 +168,7 @@ def test_a_spout_at_rest_is_called_each_16_ms_and_its_first_tuple_goes_out_in_or
     assert sum(frame.count for flush in flushed for frame in flush.frames) == 2
 
 
-def test_a_spout_at_rest_that_raises_is_restarted() -> None:
+def test_idle_spout_that_raises_is_restarted() -> None:
     def next_tuple(self: Any) -> None:
         self.calls += 1
         if self.calls > 30:
@@ -185,7 +185,7 @@ def test_a_spout_at_rest_that_raises_is_restarted() -> None:
     assert alone.executor.pending.count == 1, "what it had emitted is routed"
 
 
-def test_a_full_data_out_stops_the_spout_but_not_its_acks() -> None:
+def test_full_data_out_stops_emits_but_not_acks() -> None:
     alone = SingleSpout({"topology.instance.data.out.capacity.bytes": 65536}, payload="y" * 1000, each=3)
     for _ in range(50):
         alone.step()
@@ -205,7 +205,7 @@ def test_a_full_data_out_stops_the_spout_but_not_its_acks() -> None:
     assert alone.spout.calls > calls
 
 
-def test_when_the_stream_manager_is_lost_its_roots_fail_at_once() -> None:
+def test_lost_stream_manager_fails_open_roots_at_once() -> None:
     alone = SingleSpout({"topology.max.spout.pending": 10})
     alone.step()
     alone.step(10)
@@ -222,7 +222,7 @@ def test_when_the_stream_manager_is_lost_its_roots_fail_at_once() -> None:
     assert alone.executor.pending.count == 10
 
 
-def test_its_own_timer_is_the_timeout_and_two_buckets() -> None:
+def test_spout_times_out_two_buckets_after_the_message_timeout() -> None:
     alone = SingleSpout({"topology.max.spout.pending": 5, "topology.message.timeout.secs": 10})
     alone.step()
     alone.step(19_000)
@@ -244,7 +244,7 @@ def test_verdicts_of_another_incarnation_are_dropped() -> None:
     assert alone.spout.acked == []
 
 
-def test_a_spout_that_raises_is_restarted_unless_it_is_told_to_go_on() -> None:
+def test_spout_that_raises_is_restarted_unless_the_policy_is_fail() -> None:
     def broken(self: Any) -> None:
         raise OSError("no source")
 
@@ -258,7 +258,7 @@ def test_a_spout_that_raises_is_restarted_unless_it_is_told_to_go_on() -> None:
     assert patient.step(0.01).wait_ms is not None
 
 
-def test_an_exception_in_ack_does_not_lose_the_acks_behind_it() -> None:
+def test_exception_in_ack_does_not_lose_later_acks() -> None:
     def picky(self: Any, tup_id: Any) -> None:
         if tup_id == 2:
             raise ValueError("two")
@@ -272,7 +272,7 @@ def test_an_exception_in_ack_does_not_lose_the_acks_behind_it() -> None:
     assert alone.spout.acked == [0, 1, 3, 4]
 
 
-def test_fails_are_counted_by_reason_and_who_failed_them() -> None:
+def test_failures_are_counted_by_reason_and_component() -> None:
     alone = SingleSpout({"topology.max.spout.pending": 10})
     alone.step()
     alone.verdict(alone.roots[:2], Reason(FailKind.FAILED, "r", 2, "because"))
@@ -351,7 +351,7 @@ def test_hooks_see_emits_acks_and_fails() -> None:
     assert alone.spout.failed == [(1, FailKind.FAILED)]
 
 
-def test_an_older_plan_is_refused() -> None:
+def test_older_plan_is_rejected() -> None:
     alone = SingleSpout()
     executor = alone.executor
     newer = replace(
@@ -364,9 +364,9 @@ def test_an_older_plan_is_refused() -> None:
     assert alone.spout.calls == 0
 
 
-def test_a_spout_that_tells_the_age_of_its_data_drops_what_is_too_old() -> None:
+def test_spout_drops_data_older_than_the_limit() -> None:
     def emit_time_ms(self: Any, values: Any) -> float:
-        return -5000.0 if self.n % 2 else 0.0  # the wall clock of the test stands at 0
+        return -5000.0 if self.n % 2 else 0.0  # the test's wall clock stays at 0
 
     config = {"topology.spout.drop.older.ms": 1000, "topology.max.spout.pending": 1000}
     alone = SingleSpout(config, each=10, total=100, emit_time_ms=emit_time_ms)
@@ -379,13 +379,13 @@ def test_a_spout_that_tells_the_age_of_its_data_drops_what_is_too_old() -> None:
     assert alone.world.telemetry[1].counters["__dropped-older-count"] == 50
 
 
-def test_dropping_needs_to_know_how_old_data_is() -> None:
+def test_drop_older_requires_emit_time_ms() -> None:
     with pytest.raises(TypeError, match="emit_time_ms"):
         SingleSpout({"topology.spout.drop.older.ms": 1000})
 
 
-def test_a_dropped_tuple_leaves_no_trace_among_the_tracked_however_it_is_emitted() -> None:
-    """One by one, in bulk, with task ids; hooks see only what is emitted."""
+def test_dropped_tuples_are_untracked_for_every_kind_of_emit() -> None:
+    """Covers single emits, bulk emits and requested task ids; hooks see only emitted tuples."""
     seen: list[Any] = []
 
     class Watch(TaskHook):
@@ -415,7 +415,7 @@ def test_a_dropped_tuple_leaves_no_trace_among_the_tracked_however_it_is_emitted
     assert len(alone.roots) == 2
 
 
-def test_emit_many_that_raises_has_emitted_nothing_with_a_hook_and_without() -> None:
+def test_emit_many_that_raises_emits_nothing_with_or_without_hooks() -> None:
     for hooks in ([], [TaskHook()]):
 
         def initialize(self: Any, config: Any, context: Any, hooks: list[TaskHook] = hooks) -> None:
@@ -437,7 +437,7 @@ def test_emit_many_that_raises_has_emitted_nothing_with_a_hook_and_without() -> 
     ("config", "warnings"),
     [({MODE: None}, 1), ({MODE: "ATMOST_ONCE"}, 0), ({MODE: "ATLEAST_ONCE"}, 0)],
 )
-def test_ids_that_nothing_tracks_are_told_once(
+def test_untracked_ids_are_reported_once(
     config: dict[str, Any], warnings: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     alone = SingleSpout(config, total=50)

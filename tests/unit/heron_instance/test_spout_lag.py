@@ -1,4 +1,4 @@
-"""The lag of a spout: known where tuple trees are tracked, and not told elsewhere."""
+"""Spout lag metric: reported only where tuple trees are tracked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tests.support.harness.single_spout import SingleSpout
 
 
-def test_without_acks_there_is_no_lag_rather_than_a_lag_of_nothing() -> None:
+def test_lag_is_absent_without_acks() -> None:
     alone = SingleSpout({"topology.reliability.mode": "ATMOST_ONCE"})
     alone.step()
     alone.executor.collect_metrics()
@@ -15,7 +15,7 @@ def test_without_acks_there_is_no_lag_rather_than_a_lag_of_nothing() -> None:
     assert "__spout-lag-ms" not in alone.world.telemetry[1].gauges
 
 
-def test_the_lag_is_the_age_of_the_oldest_root_in_flight() -> None:
+def test_lag_is_the_age_of_the_oldest_root_in_flight() -> None:
     alone = SingleSpout({"topology.max.spout.pending": 10})
     gauges = alone.world.telemetry[1].gauges
     alone.executor.collect_metrics()

@@ -1,4 +1,4 @@
-"""When a spout is called again: with the flush that what it emits leaves by, unless it paces itself by its calls."""
+"""Spout pacing: the next call coincides with the flush of the last emits, unless the spout paces itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FLUSH_MS = 5.0
 
 
 def simulate(emits: Callable[[float], int], until_ms: float) -> list[tuple[float, int]]:
-    """(time, tuples) of each burst of a spout that emits what ``emits`` says, flushed each ``FLUSH_MS`` at most."""
+    """Return (time, tuples) of each burst of a spout that emits as ``emits`` defines, flushed every ``FLUSH_MS``."""
     pacing, now, flushed = Pacing(), 0.0, float("-inf")
     bursts = []
     while now < until_ms:
@@ -31,7 +31,7 @@ def simulate(emits: Callable[[float], int], until_ms: float) -> list[tuple[float
     return bursts
 
 
-def test_a_spout_that_catches_up_is_called_once_a_flush() -> None:
+def test_spout_with_a_backlog_is_called_once_per_flush() -> None:
     given_so_far = 0
 
     def one_each_ms(now: float) -> int:
@@ -45,7 +45,7 @@ def test_a_spout_that_catches_up_is_called_once_a_flush() -> None:
 
 
 @pytest.mark.parametrize("period_ms", [1.0, 2.0, 3.0])
-def test_a_spout_that_paces_itself_by_its_calls_keeps_its_pace(period_ms: float) -> None:
+def test_self_paced_spout_keeps_its_rate(period_ms: float) -> None:
     last = float("-inf")
 
     def when_past(now: float) -> int:
@@ -60,14 +60,14 @@ def test_a_spout_that_paces_itself_by_its_calls_keeps_its_pace(period_ms: float)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(-1e6, 1e6)), min_size=1, max_size=50))
-def test_no_call_is_later_than_the_longest_delay(bursts: list[tuple[int, float]]) -> None:
+def test_next_call_is_within_the_longest_delay(bursts: list[tuple[int, float]]) -> None:
     pacing = Pacing()
     for emitted, flush_ms in bursts:
         pacing.record_empty_call(0.0, emitted, flush_ms)
         assert 0.0 < pacing.next_call_ms <= LAST_DELAY_MS
 
 
-def test_a_spout_that_waits_for_acks_says_so_until_there_is_room() -> None:
+def test_spout_reports_a_long_wait_for_acks_until_there_is_room() -> None:
     alone = SingleSpout({"topology.max.spout.pending": 20})
     clock = alone.world.clock
 
@@ -86,7 +86,7 @@ def test_a_spout_that_waits_for_acks_says_so_until_there_is_room() -> None:
     assert said() == ""
 
 
-def test_delays_double_from_one_to_sixteen_milliseconds_until_something_happens() -> None:
+def test_delay_doubles_from_1_to_16_ms_until_reset() -> None:
     pacing = Pacing()
     assert (pacing.at_rest, pacing.slow, pacing.next_call_ms) == (False, False, float("-inf"))
     for _ in range(2):
@@ -101,14 +101,14 @@ def test_delays_double_from_one_to_sixteen_milliseconds_until_something_happens(
 
 
 @pytest.mark.parametrize(("now_ms", "wait_ms"), [(32.0, 16.0), (33.0, 15.0), (47.5, 0.5), (48.0, 16.0)])
-def test_at_rest_all_wake_up_at_multiples_of_sixteen_milliseconds(now_ms: float, wait_ms: float) -> None:
+def test_idle_spouts_wake_at_multiples_of_16_ms(now_ms: float, wait_ms: float) -> None:
     pacing = Pacing()
     assert pacing.rest(now_ms) == wait_ms
     assert pacing.next_call_ms == now_ms + wait_ms
 
 
-def test_a_call_waits_for_the_flush_unless_single_tuples_came() -> None:
-    """One burst of one tuple in ``RETRY_BURSTS`` is tried with the wait, and the first of more tuples always is."""
+def test_call_waits_for_the_flush_unless_single_tuples_came() -> None:
+    """One single-tuple burst in ``RETRY_BURSTS`` is tried with the wait, and so is every first larger burst."""
     pacing, waits = Pacing(), []
     for emitted in (2, *[1] * (2 * RETRY_BURSTS), 2, 0):
         pacing.reset()

@@ -1,4 +1,4 @@
-"""Sequence numbers that wrap, a full data-out, and the tasks that a custom grouping receives."""
+"""Limits of a task: wrapping sequence numbers, a full data-out, and the tasks of a custom grouping."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.support.harness.single_spout import SingleSpout
 
 
 def one_by_one(spout: Any) -> None:
-    """Five tuples in a call, each of them routed by itself."""
+    """Emit five tuples in a call, each routed separately."""
     for _ in range(5):
         spout.emit([spout.payload], tup_id=spout.n, need_task_ids=True)
         spout.n += 1
 
 
 def test_inits_are_cut_where_the_sequence_wraps() -> None:
-    """Every copy's root is in an init before it leaves (``Alone.step`` looks), and tracker and table settle it once."""
+    """Each root is in an init before a copy leaves (``Alone.step`` checks), and tracker and table settle it once."""
     for ahead, ways in itertools.product((1, 3, 7), ({"each": 5}, {"next_tuple": one_by_one})):
         alone, tracker = SingleSpout({"topology.max.spout.pending": 20}, **ways), AckTracker(1, 30_000)
         collector = alone.executor.collector
@@ -52,7 +52,7 @@ def test_inits_are_cut_where_the_sequence_wraps() -> None:
 
 
 class Blow(BasicBolt):
-    """Emits much for each tuple, and something at each tick."""
+    """Bolt that emits a large tuple for each input and counts ticks."""
 
     ticks = 0
 
@@ -72,7 +72,7 @@ class Numbers(Spout):
             self.n += 1
 
 
-def test_a_full_data_out_stops_ticks_too() -> None:
+def test_full_data_out_stops_ticks() -> None:
     config = {"topology.instance.data.out.capacity.bytes": 65_536, "topology.tick.tuple.freq.ms": 10}
     parts = {
         "s": Part(Numbers, 1, {"default": ["n"]}),
@@ -86,7 +86,7 @@ def test_a_full_data_out_stops_ticks_too() -> None:
         world.step(1)
         executor.on_frames(world.clock.ms, world.wires.pop((1, 2), []))
         world.clock.now += 0.001
-        executor.run(world.clock.ms)  # nobody takes what it sends
+        executor.run(world.clock.ms)  # the gateway takes nothing
     assert executor.full
     ticks = bolt.ticks
     for _ in range(20):
@@ -102,7 +102,7 @@ def test_a_full_data_out_stops_ticks_too() -> None:
 
 
 class First:
-    """Chooses the first task it was told of."""
+    """Custom grouping that chooses the first target task."""
 
     def prepare(self, context: Any, component: str, stream: str, target_tasks: Any) -> None:
         self.tasks = list(target_tasks)
@@ -111,7 +111,7 @@ class First:
         return self.tasks[0]
 
 
-def test_a_custom_grouping_is_given_the_tasks_that_read() -> None:
+def test_custom_grouping_receives_the_reading_tasks() -> None:
     spec = GroupingSpec(GroupingKind.CUSTOM, (), "m:First", b"\x80")
     parts = {
         "s": Part(Numbers, 1, {"default": ["n"]}),

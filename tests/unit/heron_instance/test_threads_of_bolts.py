@@ -1,4 +1,4 @@
-"""A bolt's own threads emit, ack and fail while the executor waits for input that does not come."""
+"""Bolt threads that emit, ack and fail while the executor waits for input."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PATIENCE_SECONDS = 20.0
 
 
 class Threaded(ExecutorHarness):
-    """Executors with real locks and the real time. The bolt runs in a loop that stops after ``enough`` messages."""
+    """Harness with real locks and real time."""
 
     def __init__(self, bolt: type[Bolt], mode: str, enough: Callable[[list[Flush]], bool]) -> None:
         self.inbox = Inbox()
@@ -62,7 +62,7 @@ class Threaded(ExecutorHarness):
 
 
 class Sending(Post):
-    """Stops the runner once ``enough`` of what it posted."""
+    """Gateway stand-in that stops the runner once ``enough`` holds for the posted flushes."""
 
     def __init__(self, inbox: Inbox, enough: Callable[[list[Flush]], bool]) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ def emitted(flushes: list[Flush]) -> int:
 
 
 class Later(Bolt):
-    """Another thread emits and settles what ``process`` has put into its queue."""
+    """Bolt whose own thread emits and settles the tuples that ``process`` has queued."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.waiting: SimpleQueue[Any] = SimpleQueue()
@@ -122,11 +122,11 @@ def run_until(world: Threaded) -> list[Flush]:
     return world.sending.flushes
 
 
-def test_what_a_thread_emits_and_settles_leaves_an_idle_task() -> None:
+def test_emits_and_acks_of_a_thread_leave_an_idle_task() -> None:
     flushes = run_until(Threaded(Later, "ATLEAST_ONCE", lambda sent: settled(sent) == TUPLES == emitted(sent)))
     assert (settled(flushes), emitted(flushes)) == (TUPLES, TUPLES)
 
 
-def test_what_a_thread_emits_leaves_an_idle_task_without_acks() -> None:
+def test_emits_of_a_thread_leave_an_idle_task_without_acks() -> None:
     flushes = run_until(Threaded(Later, "ATMOST_ONCE", lambda sent: emitted(sent) == TUPLES))
     assert emitted(flushes) == TUPLES

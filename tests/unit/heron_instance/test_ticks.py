@@ -1,4 +1,4 @@
-"""When ticks fall due: to the millisecond, whichever of the two settings says how often."""
+"""Tick tuples: due times for both settings of the interval."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EACH_MS = 50
         ({"topology.tick.tuple.freq.secs": 2, "topology.tick.tuple.freq.ms": 40}, 40),
     ],
 )
-def test_the_first_tick_comes_an_interval_after_the_first_look(config: dict[str, Any], each_ms: int) -> None:
+def test_first_tick_follows_the_first_check_by_one_interval(config: dict[str, Any], each_ms: int) -> None:
     ticks = Ticks(config)
     assert (ticks.next_ms, ticks.count) == (None, 0)
     assert not ticks.due(1000.0)
@@ -31,15 +31,15 @@ def test_the_first_tick_comes_an_interval_after_the_first_look(config: dict[str,
     assert (ticks.next_ms, ticks.count) == (1000.0 + 2 * each_ms, 1)
 
 
-def test_without_a_setting_none_ever_comes() -> None:
+def test_ticks_are_off_by_default() -> None:
     ticks = Ticks({})
     assert not any(ticks.due(now) for now in (0.0, 1e9, 2e9))
     assert (ticks.next_ms, ticks.count) == (None, 0)
 
 
 @given(st.lists(st.integers(0, 4 * EACH_MS), max_size=40))
-def test_a_late_tick_is_followed_by_one_at_once_and_no_more(steps: list[int]) -> None:
-    """Whoever looks each millisecond sees the same number as there are intervals, and nobody sees more."""
+def test_late_tick_is_followed_by_at_most_one_at_once(steps: list[int]) -> None:
+    """Checks in every millisecond yield one tick per interval, and sparser checks never yield more."""
     ticks, now, given_at = Ticks({"topology.tick.tuple.freq.ms": EACH_MS}), 0, list[int]()
     ticks.due(0.0)
     for step in steps:

@@ -1,4 +1,4 @@
-"""One task in an update where state is not kept: when it is silent, what it says, and when it goes on."""
+"""One stateless task in an update: when it halts, what it reports, and when it resumes."""
 
 from __future__ import annotations
 
@@ -33,17 +33,15 @@ def barrier(source: int, task: int, number: int = NUMBER) -> Frame:
     return barrier_frame(source, task, 1, Barrier(0, number, 0, 0))
 
 
-def test_channels_are_all_pairs_of_tasks_with_an_edge_between_their_components() -> None:
+def test_channels_are_all_task_pairs_of_connected_components() -> None:
     assert channel_tasks(PLAN, "s") == ([], [3, 4, 5])
     assert channel_tasks(PLAN, "b") == ([1, 2], [5])
     assert channel_tasks(PLAN, "r") == ([1, 2, 3, 4], [])
 
 
 @given(st.permutations([*range(5), 0, 1]), st.lists(st.sampled_from([NUMBER - 1, NUMBER]), min_size=4, max_size=4))
-def test_a_bolt_is_silent_once_it_has_the_plan_and_the_barrier_of_each_task_above(
-    order: list[int], first: list[int]
-) -> None:
-    """In whatever order they come; barriers of an update before do not count."""
+def test_bolt_halts_after_the_plan_and_the_barriers_of_all_upstream_tasks(order: list[int], first: list[int]) -> None:
+    """The order does not matter; barriers of an earlier update do not count."""
     task, came, seen, told = UpdateDrain(plan(1), LAST, 0.0), set[int](), set[int](), False
     for what in order:
         if what == 4:
@@ -66,7 +64,7 @@ def test_a_bolt_is_silent_once_it_has_the_plan_and_the_barrier_of_each_task_abov
     assert (task.quiet, task.due, task.report.aligned) == (True, False, NUMBER)
 
 
-def test_it_settles_and_goes_on_with_the_plans_that_say_so() -> None:
+def test_task_settles_and_resumes_with_the_matching_plans() -> None:
     task = UpdateDrain(plan(1), SPOUT, 0.0)
     task.follow(plan(NUMBER, UpdatePhase.DRAINING), 10.0)
     assert (task.is_draining, task.due, task.quiet) == (True, True, False), "a spout waits for nobody's barrier"
@@ -80,7 +78,7 @@ def test_it_settles_and_goes_on_with_the_plans_that_say_so() -> None:
     task.check()
 
 
-def test_a_late_plan_of_an_update_before_does_not_forget_the_barriers_of_the_next() -> None:
+def test_late_plan_of_an_earlier_update_keeps_newer_barriers() -> None:
     task = UpdateDrain(plan(1), BOLT, 0.0)
     task.barrier(barrier(1, BOLT, NUMBER + 1))
     task.follow(plan(NUMBER, UpdatePhase.DRAINING), 10.0)
@@ -89,12 +87,12 @@ def test_a_late_plan_of_an_update_before_does_not_forget_the_barriers_of_the_nex
     assert task.due
 
 
-def test_a_process_that_begins_while_the_new_plan_settles_is_silent_and_says_nothing() -> None:
+def test_process_started_while_settling_halts_without_a_report() -> None:
     task = UpdateDrain(plan(NUMBER, UpdatePhase.SETTLING), SPOUT, 0.0)
     assert (task.quiet, task.due, task.report.aligned) == (True, False, 0)
 
 
-def test_it_goes_on_by_itself_when_nobody_decides_anything() -> None:
+def test_task_resumes_after_its_deadline() -> None:
     for standstill in (UpdatePhase.DRAINING, UpdatePhase.SETTLING):
         task = UpdateDrain(plan(NUMBER, standstill), SPOUT, 1_000.0)
         deadline = task.deadline_ms()
@@ -107,13 +105,13 @@ def test_it_goes_on_by_itself_when_nobody_decides_anything() -> None:
 
 
 class Emits(Spout):
-    """Nothing; what is sent is made by hand."""
+    """Spout that emits nothing; the test builds the frames."""
 
     def next_tuple(self) -> None: ...
 
 
 class Batches(BasicBolt):
-    """What came before the task was silent, and how many ticks."""
+    """Bolt that records the tuples and ticks it received."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.taken: list[Any] = []
@@ -127,7 +125,7 @@ class Batches(BasicBolt):
 
 
 @pytest.mark.parametrize("behind", [0, 1])
-def test_a_bolt_ends_what_came_before_the_barrier_and_ticks_no_more(behind: int) -> None:
+def test_bolt_finishes_input_before_the_barrier_and_stops_ticks(behind: int) -> None:
     parts = {
         "s": Part(Emits, 1, {"default": ["n"]}),
         "b": Part(Batches, 1, {}, [("s", "default", SHUFFLE)], {"topology.tick.tuple.freq.ms": 10}),

@@ -1,4 +1,4 @@
-"""What user code's faults lead to: what is counted, what is told, and whether the task goes on."""
+"""Errors of user code: counters, reports, and whether the task continues."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOW = 7.5
 
 
 class Told:
-    """The telemetry, as it was told."""
+    """Telemetry stand-in."""
 
     def __init__(self) -> None:
         self.exceptions: list[tuple[Any, ...]] = []
@@ -34,7 +34,7 @@ class Told:
 
 
 def made(policy: str = "fail", wall: Callable[[], float] = lambda: NOW) -> tuple[UserErrors, Told, Callable[[], Any]]:
-    """The errors of a task, what telemetry heard, and what was counted since it was asked last."""
+    """Return a task's errors, its telemetry, and a function that returns the counts since its last call."""
     told = Told()
     counts = CounterBuffer(told)  # type: ignore[arg-type]  # all that errors use of it
     errors = UserErrors("b", policy, counts, told, wall)  # type: ignore[arg-type]
@@ -50,9 +50,7 @@ def made(policy: str = "fail", wall: Callable[[], float] = lambda: NOW) -> tuple
 
 
 @pytest.mark.parametrize(("policy", "strict", "fails"), [("fail", 0, 0), ("restart", 0, 1), ("fail", 1, 1)])
-def test_an_exception_is_counted_told_and_restarts_where_that_is_the_policy(
-    policy: str, strict: int, fails: int
-) -> None:
+def test_exception_is_counted_reported_and_restarts_by_policy(policy: str, strict: int, fails: int) -> None:
     errors, told, counted = made(policy)
     assert errors.strict is False
     assert counted() == {"__exception-count": 0}, "what never happens is shown as 0"
@@ -75,9 +73,7 @@ def test_an_exception_is_counted_told_and_restarts_where_that_is_the_policy(
         ("nothing else", "ValuesError", None),
     ],
 )
-def test_what_cannot_be_sent_is_an_exception_for_each_tuple(
-    reason: str, kind: str, message: str | None, strict: bool
-) -> None:
+def test_refused_tuples_are_exceptions(reason: str, kind: str, message: str | None, strict: bool) -> None:
     errors, told, counted = made("restart")
     errors.strict = strict
     errors.record_refused("odd", reason, 3)
@@ -87,7 +83,7 @@ def test_what_cannot_be_sent_is_an_exception_for_each_tuple(
     assert str(errors.failed) == (text if strict else "None"), "it restarts nothing but where state is kept"
 
 
-def test_a_dead_letter_tells_class_message_and_place_in_bounds() -> None:
+def test_dead_letter_has_bounded_class_message_and_traceback() -> None:
     errors, told, counted = made()
     counted()
     line, trace = errors.record_dead_letter(ValueError("\ud800" + "m" * 2 * MAX_REASON_TEXT))
@@ -108,7 +104,7 @@ def test_a_dead_letter_tells_class_message_and_place_in_bounds() -> None:
     assert errors.record_dead_letter(Mute())[0] == "Mute: (no text: __str__ raised OSError)"
 
 
-def test_of_many_letters_one_is_logged_in_ten_seconds_and_how_many(caplog: pytest.LogCaptureFixture) -> None:
+def test_dead_letter_log_is_limited_to_one_line_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
     now = [100.0]
     errors, _, _ = made(wall=lambda: now[0])
     logged: list[str] = []
@@ -119,11 +115,11 @@ def test_of_many_letters_one_is_logged_in_ten_seconds_and_how_many(caplog: pytes
         errors.record_dead_letter("x")
         logged += [record.getMessage().partition(",")[0] for record in caplog.records] or ["-"]
     told = "b: dead letters since the last log line: "
-    # The last but one comes before the one that was told last: the clock was set back, and must not silence the log.
+    # The last two times precede the last logged one: a clock set back must not silence the log.
     assert logged == [told + "1", "-", "-", told + "3", told + "1", told + "1"]
 
 
-def test_a_reason_keeps_the_beginning_of_its_message_and_the_end_of_its_traceback() -> None:
+def test_reason_keeps_the_start_of_the_message_and_the_end_of_the_traceback() -> None:
     failures = FailureBuffer("b", 2)
     failures.add_roots([root_base(1, 5) + 7] * 2, FailKind.FAILED, "m" * 9000 + "end", "begin" + "t" * 9000)
     assert failures.waiting()
@@ -154,15 +150,15 @@ def test_failed_tuples_are_counted_by_source_arrival_and_kind() -> None:
         (lambda tup_id, *, reason=None: None, False),
         (lambda tup_id, **more: None, False),
         (lambda: None, False),
-        (7, False),  # nothing that can be called: it is found out where it is called
+        (7, False),  # not callable: the call reports it
     ],
 )
-def test_a_fail_of_the_users_is_given_the_reason_if_it_has_room(fail: Any, takes: bool) -> None:
+def test_fail_receives_the_reason_if_its_signature_allows(fail: Any, takes: bool) -> None:
     assert takes_reason(fail) is takes
 
 
 class Watched(NoLock):
-    """Says who has it."""
+    """Lock that counts how often it is held."""
 
     held = 1
 
@@ -174,7 +170,7 @@ class Watched(NoLock):
         self.held -= 1
 
 
-def test_user_code_runs_without_the_lock_and_a_call_from_within_belongs_to_the_one_it_came_from() -> None:
+def test_user_code_runs_without_the_lock_and_nested_calls_keep_the_outer_name() -> None:
     lock, now = Watched(), [2.0]
     user_code = UserCode(lambda: now[0], lock)
     assert user_code.call is None

@@ -1,4 +1,4 @@
-"""Values as Arrow's tables: what comes out equals what went in, also where the table cannot hold it."""
+"""Arrow codec: rows round-trip, also where a table cannot hold them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from heron_instance.core.values_codec import CodecNumber, ValuesCodec
 pytest.importorskip("pyarrow", reason="needs pyarrow: pip install heronry[archive]")
 
 
-def test_rows_come_back_as_they_were() -> None:
+def test_rows_survive_the_arrow_codec() -> None:
     codec = ValuesCodec("arrow")
     rows = [(1, "a", 1.5), (2, "b", 2.5)]
     assert codec.encode(rows)[0] == CodecNumber.ARROW

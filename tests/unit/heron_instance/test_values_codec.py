@@ -1,4 +1,4 @@
-"""What comes out equals what went in, types included."""
+"""Value codecs: rows round-trip with their types."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def same(a: Any, b: Any) -> bool:
     name=st.sampled_from(["auto", "pickle"]),
 )
 @example(rows=[(1 << 64, "\ud800"), (True, 1)], name="auto")
-def test_rows_survive(rows: list[tuple[Any, ...]], name: str) -> None:
+def test_rows_survive_the_codec(rows: list[tuple[Any, ...]], name: str) -> None:
     codec = ValuesCodec(name)
     number, data = codec.encode(rows)
     back = codec.decode(number, data)
@@ -68,16 +68,16 @@ def test_rows_survive(rows: list[tuple[Any, ...]], name: str) -> None:
 @given(
     rows=st.lists(st.tuples(st.integers(-(2**63), 2**63), st.floats(), st.binary(), st.none()), min_size=1, max_size=9)
 )
-def test_plain_values_go_as_msgpack(rows: list[tuple[Any, ...]]) -> None:
+def test_plain_values_use_msgpack(rows: list[tuple[Any, ...]]) -> None:
     assert ValuesCodec().encode(rows)[0] == CodecNumber.MSGPACK
 
 
-def test_a_row_without_values_survives() -> None:
+def test_row_without_values_survives() -> None:
     codec = ValuesCodec()
     assert codec.decode(*codec.encode([(), ()])) == [(), ()]
 
 
-def test_a_batch_is_cut_at_one_mebibyte_and_keeps_its_order() -> None:
+def test_batch_is_cut_at_one_mebibyte_in_order() -> None:
     rows = [(i, "x" * (i * 997 % 60_000)) for i in range(200)]
     codec = ValuesCodec()
     pieces = codec.encode_cut(rows)
@@ -87,7 +87,7 @@ def test_a_batch_is_cut_at_one_mebibyte_and_keeps_its_order() -> None:
     assert [row for piece in pieces for row in codec.decode(piece.codec, piece.data)] == rows
 
 
-def test_what_fills_a_piece_to_the_last_byte_is_not_cut() -> None:
+def test_batch_of_exactly_the_limit_is_not_cut() -> None:
     codec = ValuesCodec()
     spare = len(codec.encode([("a",), ("x" * 100_000,)])[1]) - 100_000
     for more, pieces in ((0, 1), (1, 2)):
@@ -96,7 +96,7 @@ def test_what_fills_a_piece_to_the_last_byte_is_not_cut() -> None:
 
 
 @pytest.mark.parametrize("serializer", ["auto", "msgpack", "pickle"])
-def test_large_rows_are_never_encoded_together_only_to_be_cut(serializer: str) -> None:
+def test_large_rows_are_encoded_about_once(serializer: str) -> None:
     rows = [(i, "x" * 500_000) for i in range(400)]  # 200 MB
     codec = ValuesCodec(serializer)
     encode, made = codec.encode, list[int]()
@@ -114,7 +114,7 @@ def test_large_rows_are_never_encoded_together_only_to_be_cut(serializer: str) -
     assert codec.pickled_batches == 0
 
 
-def test_a_tuple_that_is_too_large_or_cannot_be_encoded_is_refused_alone() -> None:
+def test_oversized_or_unserializable_tuple_is_refused_alone() -> None:
     rows: list[tuple[Any, ...]] = [(1,), ("x" * 3_000_000,), (2,), (lambda: 1,), (3,), ("y" * 1_500_000,)]
     codec = ValuesCodec(tuple_max_bytes=2_000_000)
     pieces = codec.encode_cut(rows)
@@ -134,12 +134,12 @@ class Reverse:
         return list(eval(data))
 
 
-def test_a_serializer_of_the_users_own() -> None:
+def test_user_defined_serializer_is_used() -> None:
     codec = ValuesCodec("my.module:Reverse", load={"my.module:Reverse": Reverse}.__getitem__)
     assert codec.decode(*codec.encode([(1, "a")])) == [(1, "a")]
 
 
-def test_errors_name_the_cure() -> None:
+def test_codec_errors_name_the_remedy() -> None:
     with pytest.raises(ValuesError, match="auto, msgpack, pickle"):
         ValuesCodec("jason")
     with pytest.raises(ValuesError, match="set the serializer to auto"):
@@ -150,12 +150,12 @@ def test_errors_name_the_cure() -> None:
         ValuesCodec().decode(9, b"")
 
 
-def test_arrow_without_pyarrow_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrow_without_pyarrow_names_the_requirement(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ValuesError, match="requirements"):
         ValuesCodec("arrow")
 
 
-def test_what_fits_one_piece_is_not_cut_whatever_a_sample_says() -> None:
+def test_batch_that_fits_is_not_cut_despite_a_large_sample() -> None:
     rows = [("x" * 200,)] * 1000
     assert [(piece.start, piece.stop) for piece in ValuesCodec().encode_cut(rows)] == [(0, 1000)]

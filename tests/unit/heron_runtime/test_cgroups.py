@@ -1,4 +1,4 @@
-"""Where control groups may be, by what the kernel says; and real ones, where this machine lets us make them."""
+"""Location of control groups from kernel files, and real groups where this machine permits them."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ SCOPE = "user.slice/user-1000.slice/user@1000.service/app.slice/run-7.scope"
             [(VERSION_2, "/sys/fs/cgroup/unified/d"), (FREEZER, "/sys/fs/cgroup/freezer/a")],
         ),
         (HYBRID, "3:freezer:/\n", [(FREEZER, "/sys/fs/cgroup/freezer")]),
-        # A container sees its own group as the root, or a part of the host's tree.
+        # A container sees its own group as the root, or as a part of the host's tree.
         (UNIFIED.replace(" / /sys", " /docker/7 /sys"), "0::/docker/7/x\n", [(VERSION_2, "/sys/fs/cgroup/x")]),
         (UNIFIED.replace(" / /sys", " /docker/7 /sys"), "0::/elsewhere\n", []),
         (UNIFIED.splitlines()[0].replace("cgroup2", "tmpfs"), "0::/\n", []),
         ("", "0::/\n", []),
     ],
 )
-def test_groups_of_ours_lie_below_our_own(mountinfo: str, own: str, found: list[tuple[str, str]]) -> None:
+def test_control_groups_are_created_below_the_own_group(mountinfo: str, own: str, found: list[tuple[str, str]]) -> None:
     assert places(mountinfo, own) == [(kind, Path(path)) for kind, path in found]
 
 
@@ -53,7 +53,7 @@ def launch_of(runtime_dir: Path) -> Launch:
     return Launch("local", "ada", "default", "words", "words-1", "memory://", "/", str(runtime_dir))
 
 
-def test_a_file_names_the_group_and_no_other_folder(tmp_path: Path) -> None:
+def test_cgroup_file_may_name_only_the_containers_group(tmp_path: Path) -> None:
     launch = launch_of(tmp_path / "0123abcd")
     folder = tmp_path / "0123abcd"
     folder.mkdir()
@@ -73,7 +73,7 @@ def usable(kind: str) -> Path | None:
 
 @pytest.fixture(params=[VERSION_2, FREEZER])
 def group(request: pytest.FixtureRequest) -> Iterator[ControlGroup]:
-    """A real one of each kind."""
+    """Create a real group of each kind."""
     above = usable(request.param)
     if above is None:
         pytest.skip(f"no control group may be made here by {request.param}")
@@ -84,7 +84,7 @@ def group(request: pytest.FixtureRequest) -> Iterator[ControlGroup]:
 
 
 def born_in(group: ControlGroup, code: str) -> subprocess.Popen[str]:
-    """A process of that group, which has printed a line."""
+    """Start a process in the group and wait for its first line."""
     enters = f"open({str(group.folder / cgroups.PROCS)!r}, 'w').write('0')\n"
     child = subprocess.Popen([sys.executable, "-c", enters + code], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
@@ -104,7 +104,7 @@ while True:  # a new process takes the old one's place, again and again
 """
 
 
-def test_whoever_goes_on_by_forking_ends_too_and_nothing_is_left(group: ControlGroup) -> None:
+def test_endlessly_forking_process_is_killed_with_its_group(group: ControlGroup) -> None:
     with born_in(group, FORKS_FOR_EVER) as child:
         child.wait()
         assert group.end()
@@ -113,7 +113,7 @@ def test_whoever_goes_on_by_forking_ends_too_and_nothing_is_left(group: ControlG
     assert group.end(), "once more does no harm"
 
 
-def test_who_is_in_a_group_below_it_ends_too(group: ControlGroup) -> None:
+def test_processes_of_a_nested_group_are_killed(group: ControlGroup) -> None:
     (group.folder / "below").mkdir()
     with born_in(
         ControlGroup(group.folder / "below"), "print('ready', flush=True)\nimport time\ntime.sleep(60)"
@@ -124,7 +124,7 @@ def test_who_is_in_a_group_below_it_ends_too(group: ControlGroup) -> None:
     assert not group.folder.exists()
 
 
-def test_a_process_that_ends_its_own_group_goes_out_of_it_first(group: ControlGroup) -> None:
+def test_process_leaves_its_own_group_before_ending_it(group: ControlGroup) -> None:
     code = (
         "from pathlib import Path\nfrom heron_runtime.cgroups import ControlGroup\n"
         f"print('ready', flush=True)\nprint(ControlGroup(Path({str(group.folder)!r})).end(), flush=True)\n"

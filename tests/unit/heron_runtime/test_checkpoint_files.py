@@ -1,4 +1,4 @@
-"""The folder of checkpoints: what is written is read again, and what is damaged is refused by name."""
+"""Checkpoint folder: manifests and parts round-trip, and damaged files are rejected by name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MANIFEST = Manifest(
 )
 
 
-def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_manifest_round_trips(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path / "checkpoints")
     assert folder.manifests() == []
     for manifest in (MANIFEST, replace(initial_manifest("id"), checkpoint=12)):
@@ -37,12 +37,12 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", encode_manifest(MANIFEST).replace(b"count", b"kount"), b"\xff\xfe\n{}"])
-def test_a_damaged_manifest_is_refused(damage: bytes) -> None:
+def test_damaged_manifest_is_rejected(damage: bytes) -> None:
     with pytest.raises(MalformedMessage):
         decode_manifest(damage)
 
 
-def test_parts_are_read_by_place(tmp_path: Path) -> None:
+def test_parts_are_read_by_offset(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path)
     folder.write_part(PART.name, [b"abc", b"", b"defg"])
     assert folder.parts() == [PART.name]
@@ -54,7 +54,7 @@ def test_parts_are_read_by_place(tmp_path: Path) -> None:
         pass
 
 
-def test_where_it_is() -> None:
+def test_checkpoint_folder_comes_from_the_url_or_the_home() -> None:
     assert checkpoint_folder(None, "/home/t").folder == Path("/home/t/checkpoints")
     assert checkpoint_folder("file:///mnt/with%20space", "/home/t").folder == Path("/mnt/with space")
     for url in ("s3://bucket/x", "file://host/x", "/x", "file:x"):
@@ -63,7 +63,7 @@ def test_where_it_is() -> None:
 
 
 def _manifest_with(change: Callable[[dict[str, Any]], None]) -> bytes:
-    """MANIFEST after a change of its JSON, with a checksum that fits."""
+    """Encode MANIFEST after a change of its JSON, with a matching checksum."""
     body = json.loads(encode_manifest(MANIFEST).partition(b"\n")[2])
     change(body)
     data = json.dumps(body).encode()
@@ -72,7 +72,7 @@ def _manifest_with(change: Callable[[dict[str, Any]], None]) -> bytes:
 
 @pytest.mark.parametrize("key", ["generation", "checkpoint", "task", "incarnation", "size", "turn", "groups"])
 @pytest.mark.parametrize("value", ["../../x", None, -2, 1.5, [1], "7"])
-def test_a_manifest_with_a_field_of_another_type_is_refused(key: str, value: object) -> None:
+def test_manifest_with_a_field_of_another_type_is_rejected(key: str, value: object) -> None:
     if key == "groups" and value == "7":
         value = "f" * 257
     for where in (lambda m: m["parts"][0], lambda m: m["layers"]["count"][0]):
@@ -85,18 +85,18 @@ def test_a_manifest_with_a_field_of_another_type_is_refused(key: str, value: obj
     [{"checkpoint": "../7"}, {"parts": {}}, {"tables": {"count": ["3"]}}, {"adopted": "x"}, {"plan": 1}, {"more": 1},
      {"tables": {"count": [0] * 1025}}],
 )  # fmt: skip
-def test_a_manifest_of_another_shape_is_refused(change: dict[str, Any]) -> None:
+def test_manifest_of_another_shape_is_rejected(change: dict[str, Any]) -> None:
     with pytest.raises(MalformedMessage):
         decode_manifest(_manifest_with(lambda manifest: manifest.update(change)))
 
 
 @pytest.mark.parametrize("body", [b"[]", b"1", b"{", b"[" * 100_000, b"\xff", b"{}"])
-def test_a_body_that_is_not_a_manifest_is_refused_though_its_checksum_fits(body: bytes) -> None:
+def test_invalid_manifest_body_with_a_valid_checksum_is_rejected(body: bytes) -> None:
     with pytest.raises(MalformedMessage):
         decode_manifest(f"{MANIFEST_FORMAT} {hashlib.blake2b(body, digest_size=16).hexdigest()}\n".encode() + body)
 
 
-def test_a_manifest_under_the_number_of_another_one_is_refused(tmp_path: Path) -> None:
+def test_manifest_under_another_number_is_rejected(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path)
     folder.write_manifest(MANIFEST)
     (tmp_path / "manifests" / "7.json").rename(tmp_path / "manifests" / "8.json")
@@ -104,7 +104,7 @@ def test_a_manifest_under_the_number_of_another_one_is_refused(tmp_path: Path) -
         folder.read_manifest(8)
 
 
-def test_links_and_pipes_in_the_place_of_files_are_refused(tmp_path: Path) -> None:
+def test_links_and_pipes_in_place_of_files_are_rejected(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path / "checkpoints")
     folder.write_part(PART.name, [b"abc"])
     folder.write_manifest(MANIFEST)

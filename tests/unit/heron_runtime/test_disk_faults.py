@@ -1,8 +1,8 @@
-"""What a disk may do to files of checkpoints and to the state store when the power goes: lose what was not synced, tear
-what was being written. What was promised is there; what is damaged is refused, never read as something else.
+"""Power failures: checkpoint files and the state store may lose unsynced data or be torn.
 
-The disk is simulated by what Linux promises: the content of a file is safe after fsync of the file, its name after
-fsync of its folder. All else may be lost, in any part.
+Synced data must be present, and damaged data must be rejected rather than misread. The simulated disk follows the
+guarantees of Linux: the content of a file is safe after fsync of the file, and its name after fsync of its folder.
+Everything else may be lost in any part.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DRAFT = StatePart("count", 3, 1 << 60, 2, 7, 4, 0, "", ALL_GROUPS)
 
 
 class Disk:
-    """Records what was synced: the bytes of files, and the names of folders. ``lose`` is a power failure."""
+    """Recorder of synced file sizes and folder entries. ``lose`` simulates a power failure."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self._sizes: dict[int, int] = {}  # inode to bytes on disk
@@ -35,7 +35,7 @@ class Disk:
         patch.setattr(files.os, "fsync", self._synced)
 
     def lose(self, folder: Path, keep: Callable[[int], int]) -> None:
-        """Back to what was synced; of a file that was not, ``keep(size)`` bytes are there."""
+        """Revert to the synced state; of an unsynced file ``keep(size)`` bytes remain."""
         names = self._names.get(folder, {})
         for path in list(folder.iterdir()):
             if names.get(path.name) != path.stat().st_ino:
@@ -63,7 +63,7 @@ def read_back(folder: CheckpointFolder, part: StatePart) -> list[KeyGroupRows]:
         return list(read_part(part, read, ALL_GROUPS, ValuesCodec()))
 
 
-def test_a_part_that_was_written_survives_a_power_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_written_part_survives_a_power_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk, folder = Disk(monkeypatch), CheckpointFolder(tmp_path.resolve())
     part, pieces = part_of([1, 2, 3])
     folder.write_part(part.name, pieces)
@@ -72,7 +72,7 @@ def test_a_part_that_was_written_survives_a_power_failure(tmp_path: Path, monkey
 
 
 @given(st.lists(st.integers(), min_size=1, max_size=30), st.data())
-def test_a_torn_or_changed_part_is_refused(values: list[int], data: st.DataObject) -> None:
+def test_torn_or_changed_part_is_rejected(values: list[int], data: st.DataObject) -> None:
     part, pieces = part_of(values)
     whole = b"".join(pieces)
     at = data.draw(st.integers(0, len(whole) - 1))
@@ -85,15 +85,15 @@ def test_a_torn_or_changed_part_is_refused(values: list[int], data: st.DataObjec
 
 
 def opened(path: Path) -> Database:
-    """A store that is new or is there."""
-    path.touch()  # SQLite is told to make no file
+    """Open a new or existing store."""
+    path.touch()  # SQLite is configured not to create files
     database = Database(path, 5.0)
     database.open()
     return database
 
 
 def write_pair(database: Database, number: int) -> None:
-    """One transaction of two rows."""
+    """Write two rows in one transaction."""
     with database.write() as connection:
         for name in ("a", "b"):
             connection.execute(
@@ -102,7 +102,7 @@ def write_pair(database: Database, number: int) -> None:
 
 
 def versions(path: Path) -> list[int]:
-    """What a store that is opened afterwards reads of both rows."""
+    """Open the store and return the versions of both rows."""
     database = opened(path)
     try:
         with database.read() as connection:
@@ -113,7 +113,7 @@ def versions(path: Path) -> list[int]:
 
 @pytest.fixture(scope="module")
 def journal(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
-    """A copy of a store as a power failure leaves it, and the size of its journal after each transaction."""
+    """Return a copy of a store after a power failure, and the size of its journal after each transaction."""
     folder, copy = tmp_path_factory.mktemp("store"), tmp_path_factory.mktemp("copy")
     database, sizes = opened(folder / "state.db"), []
     for number in range(1, 7):
@@ -126,15 +126,15 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
 
 
 @given(share=st.floats(0, 1), garbled=st.booleans())
-def test_a_torn_journal_shows_whole_transactions_and_all_that_it_holds(
+def test_torn_journal_yields_exactly_its_complete_transactions(
     journal: tuple[Path, list[int]], tmp_path_factory: pytest.TempPathFactory, share: float, garbled: bool
 ) -> None:
-    """Of the write-ahead log only a part is on disk; perhaps the last byte of it is wrong, too."""
+    """Only a part of the write-ahead log is on disk, possibly with a wrong last byte."""
     source, sizes = journal
     folder = tmp_path_factory.mktemp("torn")
     log = (source / "state.db-wal").read_bytes()
     kept = bytearray(log[: round(share * len(log))])
-    safe = sum(size <= len(kept) - garbled for size in sizes)  # transactions that are whole in it
+    safe = sum(size <= len(kept) - garbled for size in sizes)  # number of complete transactions in it
     if garbled and kept:
         kept[-1] ^= 0x10
     shutil.copy(source / "state.db", folder / "state.db")
@@ -144,7 +144,7 @@ def test_a_torn_journal_shows_whole_transactions_and_all_that_it_holds(
     assert found or not safe
 
 
-def test_the_store_syncs_each_transaction(tmp_path: Path) -> None:
+def test_store_syncs_each_transaction(tmp_path: Path) -> None:
     database = opened(tmp_path / "state.db")
     with database.read() as connection:
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,), "FULL: a commit is on disk when it returns"

@@ -1,4 +1,4 @@
-"""Heartbeat files: what is beaten is read, and whatever user code writes there is at worst silence."""
+"""Heartbeat files: beats are read, and arbitrary contents written by user code count at most as silence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def slots(tmp_path: Path) -> Iterator[HeartbeatReader]:
     assert not made.folder.exists()
 
 
-def test_what_is_beaten_is_read(slots: HeartbeatReader) -> None:
+def test_beats_are_read(slots: HeartbeatReader) -> None:
     one, two = HeartbeatWriter(slots.make(1)), HeartbeatWriter(slots.make(2))
     one.beat(ProcessPhase.STARTING)
     one.beat(ProcessPhase.RUNNING, "waiting " * 100)
@@ -38,7 +38,7 @@ def test_what_is_beaten_is_read(slots: HeartbeatReader) -> None:
     assert slots.doing(3) == ""
 
 
-def test_a_new_process_begins_anew_and_the_one_before_is_not_heard(slots: HeartbeatReader) -> None:
+def test_new_process_starts_over_and_its_predecessor_is_ignored(slots: HeartbeatReader) -> None:
     before = HeartbeatWriter(slots.make(1))
     before.beat(ProcessPhase.RUNNING)
     slots.make(1)
@@ -46,12 +46,12 @@ def test_a_new_process_begins_anew_and_the_one_before_is_not_heard(slots: Heartb
     assert slots.read(1) == (0, ProcessPhase.NONE)
 
 
-def test_each_process_has_a_file_that_is_closed_to_others(slots: HeartbeatReader) -> None:
+def test_heartbeat_files_are_private(slots: HeartbeatReader) -> None:
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (slots.folder, slots.make(1), slots.make(2))]
     assert modes == [0o700, 0o600, 0o600]
 
 
-def test_what_an_earlier_life_left_goes(tmp_path: Path) -> None:
+def test_files_of_an_earlier_life_are_removed(tmp_path: Path) -> None:
     before = HeartbeatReader(tmp_path / "beats")
     HeartbeatWriter(before.make(7)).beat(ProcessPhase.RUNNING)
     slots = HeartbeatReader(tmp_path / "beats")
@@ -61,7 +61,7 @@ def test_what_an_earlier_life_left_goes(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=2 * SLOT_BYTES))
-def test_whatever_is_written_there_is_read_or_is_silence(contents: bytes) -> None:
+def test_arbitrary_contents_are_read_or_count_as_silence(contents: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         slots = HeartbeatReader(Path(folder, "beats"))
         path = slots.make(1)

@@ -1,4 +1,4 @@
-"""Laws of the scheduler's decisions: containers are born, die, leave remains, are restarted and stopped."""
+"""Container table of the scheduler: starts, deaths, remains, restarts and stops in any order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NUMBERS = (0, 1, 2)
 
 
 class Host(RuleBasedStateMachine):
-    """``leaders`` are living heron_containers, ``remains`` groups whose leader is dead but which are not empty."""
+    """``leaders`` are live heron_containers; ``remains`` are non-empty groups whose leader is dead."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Host(RuleBasedStateMachine):
     @precondition(lambda self: not self.begun)
     @rule(found=st.dictionaries(st.sampled_from(NUMBERS), st.booleans()))
     def begin(self, found: dict[int, bool]) -> None:
-        """Some run already, of some there are remains."""
+        """Begin with some running containers and some remains."""
         self.begun = True
         for number, alive in found.items():
             group = next(self.pids)
@@ -115,7 +115,7 @@ class Host(RuleBasedStateMachine):
             assert row.group == there
 
     def teardown(self) -> None:
-        """A killed topology ends, whatever state it was in; a leader that ignores SIGTERM is killed."""
+        """A killed topology ends from any state; a leader that ignores SIGTERM is killed."""
         self.apply(self.core.stop(self.now))
         while self.ordered:
             number = self.ordered.pop()
@@ -132,7 +132,7 @@ Host.TestCase.settings = settings(stateful_step_count=40)
 TestContainers = Host.TestCase
 
 
-def test_a_restart_that_was_asked_for_counts_as_no_death() -> None:
+def test_requested_restart_does_not_count_as_a_death() -> None:
     core = Containers(POLICY, 8000, 2000)
     core.want(0, [1])
     core.born(0, 1, 10)
@@ -145,7 +145,7 @@ def test_a_restart_that_was_asked_for_counts_as_no_death() -> None:
     assert core.rows[1].last_error == ""
 
 
-def test_a_container_that_leaves_the_plan_ends_by_itself_and_stays_away() -> None:
+def test_removed_container_exits_and_stays_away() -> None:
     core = Containers(POLICY, 8000, 2000)
     assert core.want(0, [0, 1]) == [StartContainer(0), StartContainer(1)]
     core.born(0, 0, 10)
@@ -157,7 +157,7 @@ def test_a_container_that_leaves_the_plan_ends_by_itself_and_stays_away() -> Non
     assert core.want(8, [0, 1]) == [StartContainer(1)]
 
 
-def test_deaths_in_a_row_wait_longer_and_longer() -> None:
+def test_consecutive_deaths_have_growing_delays() -> None:
     core = Containers(POLICY, 8000, 2000)
     core.want(0, [1])
     waits = []

@@ -1,4 +1,4 @@
-"""Event streams: changes are merged, bounds hold, every end of a stream gives its place back."""
+"""Event streams of the tracker: merged changes, bounds, and released places."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def change(topology: str, what: str = "changed") -> StoreChange:
 
 
 class Client:
-    """Hears a stream until it goes away."""
+    """Client that reads a stream until it disconnects."""
 
     def __init__(self, stream: EventStream) -> None:
         self.heard = b""
@@ -49,7 +49,7 @@ class Client:
         await self.task
 
 
-async def test_a_slow_listener_hears_each_topology_once_and_only_what_it_wants() -> None:
+async def test_slow_listener_receives_each_topology_once_and_filtered() -> None:
     broadcast = EventBroadcast(TrackerMetrics())
     client = Client(broadcast.stream(ChangeFilter(topologies=frozenset("ab"))))
     await client.hears(lambda heard: heard.startswith(b"event: hello\ndata: {}\nretry: 2000\n\n"))
@@ -78,7 +78,7 @@ async def test_too_many_changes_become_one_event(monkeypatch: pytest.MonkeyPatch
     await client.leave()
 
 
-async def test_listeners_are_bounded_and_a_place_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_listeners_are_bounded_and_places_are_released(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "MAX_LISTENERS", 2)
     counts: list[int] = []
     metrics = TrackerMetrics()
@@ -97,7 +97,7 @@ async def test_listeners_are_bounded_and_a_place_is_given_back(monkeypatch: pyte
     assert counts == [1, 2, 1, 2, 1, 2]
 
 
-async def test_one_address_does_not_take_every_place() -> None:
+async def test_one_address_cannot_take_every_place() -> None:
     broadcast = EventBroadcast(TrackerMetrics())
     held = [broadcast.stream(ChangeFilter(), "192.0.2.1") for _ in range(events.MAX_OF_ONE)]
     with pytest.raises(TooManyListeners, match="from this address"):
@@ -110,14 +110,14 @@ async def test_one_address_does_not_take_every_place() -> None:
     broadcast.stream(ChangeFilter(), "192.0.2.1")  # its place is free again
 
 
-async def test_a_silent_stream_is_kept_open_by_pings(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silent_stream_is_kept_open_by_pings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "PING_SECONDS", 0.01)
     client = Client(EventBroadcast(TrackerMetrics()).stream(ChangeFilter()))
     await client.hears(lambda heard: heard.count(b": still there\n\n") >= 2)
     await client.leave()
 
 
-async def test_closing_completes_every_stream_and_takes_no_more() -> None:
+async def test_close_completes_every_stream_and_accepts_no_more() -> None:
     broadcast = EventBroadcast(TrackerMetrics())
     clients = [Client(broadcast.stream(ChangeFilter())) for _ in range(3)]
     for client in clients:

@@ -1,4 +1,4 @@
-"""Gauges and health as the tracker shows them: ranges, gaps, reasons, units."""
+"""Gauges and health in the tracker: ranges, gaps, reasons and units."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def line(instance: str, *values: float) -> TimelineSeries:
     return TimelineSeries("count", instance, QUEUE, "gauge", values, low, tuple(v + 1 for v in values), values)
 
 
-def test_ranges_stand_beside_the_last_values() -> None:
+def test_ranges_accompany_the_last_values() -> None:
     reply = MetricsReply(600.0, (gauge("a", 5, 1, 9, 4), gauge("b", 7, 0, 8, 2)))
     shown = metrics_view.heron_metrics("count", 600, reply, ())
     assert shown["metrics"][QUEUE] == {"a": 5, "b": 7}
@@ -51,13 +51,13 @@ def test_ranges_stand_beside_the_last_values() -> None:
      ("__busy-time-ms", "counter", "seconds", 1e-3), ("__gateway-sent-packets-size", "counter", "bytes", 1.0),
      ("__tracked_roots", "gauge", "", 1.0), ("orders_seconds_ago", "gauge", "", 1.0)],
 )  # fmt: skip
-def test_a_row_says_its_unit(name: str, kind: str, unit: str, scale: float) -> None:
+def test_metric_row_has_its_unit(name: str, kind: str, unit: str, scale: float) -> None:
     (row,) = metrics_view.metric_rows(MetricsReply(1.0, (MetricValue("c", "i", name, kind, 1.0),)))
     assert (row["unit"], row["scale"]) == (unit, scale)
     assert row["help"]
 
 
-def test_instances_together_keep_gaps_and_the_worst() -> None:
+def test_merged_instances_keep_gaps_and_extremes() -> None:
     reply = TimelineReply(600.0, 60.0, (line("a", 4, nan, 6), line("b", 9, nan, nan)))
     (shown,) = merge_instances(reply)["series"]
     assert shown == {"name": QUEUE, "kind": "gauge", "values": [10, None, 7], "minima": [3, None, 5]}
@@ -66,7 +66,7 @@ def test_instances_together_keep_gaps_and_the_worst() -> None:
     assert merge_instances(reply, "nobody")["series"] == []
 
 
-def test_time_lines_and_queries_know_gauges_and_leave_gaps_out() -> None:
+def test_timelines_and_queries_handle_gauges_and_skip_gaps() -> None:
     reply = TimelineReply(600.0, 60.0, (line("a", 4, nan, 6), line("b", 9, 1, 2)))
     shown = heron_timeline("count", 600, 779, reply, (), as_text=False)
     assert shown["timeline"][QUEUE] == {"a": {"600": 4, "720": 6}, "b": {"600": 9, "660": 1, "720": 2}}
@@ -78,12 +78,12 @@ def test_time_lines_and_queries_know_gauges_and_leave_gaps_out() -> None:
     assert dict(least.series[0].points) == {600: 4, 660: 1, 720: 2}
 
 
-def test_health_asks_for_what_is_in_the_table() -> None:
+def test_health_metrics_are_registered() -> None:
     assert [name for name in HEALTH_METRICS if name not in METRICS] == []
     assert [name for name in HEALTH_METRICS if split_name(name).key] == []
 
 
-def test_health_in_figures() -> None:
+def test_health_summarizes_the_gauges() -> None:
     def master(name: str, value: float, **more: float) -> MetricValue:
         return MetricValue("__tmanager__", "topology_master-0", name, "gauge", value, **more)
 
@@ -107,14 +107,14 @@ def test_health_in_figures() -> None:
     }  # fmt: skip
 
 
-def test_health_without_acks_has_no_lag_and_all_the_rest() -> None:
+def test_health_without_acks_has_no_lag() -> None:
     used = MetricValue("__tmanager__", "topology_master-0", "__used-cpu-cores", "gauge", 0.5)
     found = summarize_health(MetricsReply(60.0, (used,)), {"a": True})
     assert found is not None
     assert (found["lag_ms"], found["lag_max_ms"], found["cpu"]) == (None, None, {"used": 0.5, "reserved": 0})
 
 
-def test_health_without_a_master_or_before_its_first_word() -> None:
+def test_health_without_a_master_or_reports_is_empty() -> None:
     assert summarize_health(None, {}) is None
     early = summarize_health(MetricsReply(0.0, ()), {"a": True})
     assert early is not None

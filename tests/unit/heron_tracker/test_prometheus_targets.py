@@ -1,4 +1,4 @@
-"""Targets for Prometheus: what each container says of itself, whatever its host is called."""
+"""Prometheus targets: one for each container that serves metrics, for all kinds of host names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def record(*places: tuple[str, int]) -> TopologyRecord:
     return TopologyRecord(TopologyDefinition("t", "t-1", ()), PackingPlan("t"), None, execution, None, None, locations)
 
 
-def test_a_target_for_every_container_that_serves_metrics() -> None:
+def test_each_container_with_metrics_is_a_target() -> None:
     found = prometheus_targets("docker", record(("heron-t-0", 9100), ("10.0.0.7", 40123), ("fd00::7", 9101), ("h", 0)))
     assert [t["targets"] for t in found] == [["heron-t-0:9100"], ["10.0.0.7:40123"], ["[fd00::7]:9101"]]
     assert found[1]["labels"] == {

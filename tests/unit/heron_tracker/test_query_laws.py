@@ -1,4 +1,4 @@
-"""The metrics query language against a naive evaluator that computes every point by itself, and its mistakes."""
+"""Metrics query language compared with a naive evaluator of single points, and error messages."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ series_nodes = st.recursive(
 
 
 def text_of(node: QueryNode) -> str:
-    """A node as a query."""
+    """Return a node as query text."""
     match node:
         case ConstantQuery(value):
             return f"{value!r}"
@@ -95,7 +95,7 @@ Named = dict[tuple[str, str], Callable[[int], float | None]]
 
 
 class Naive:
-    """Every series is a function of the minute. Slow, obvious, and made without the code under test."""
+    """Slow, simple evaluator in which every series is a function of the minute, independent of the tested code."""
 
     def __init__(self, found: dict[TimeSeries, tuple[MetricSeries, ...]], first: int) -> None:
         self.found = found
@@ -198,13 +198,13 @@ def depth_of_rates(node: QueryNode) -> int:
 
 
 @given(series_nodes)
-def test_a_query_is_parsed_to_what_it_says(node: QueryNode) -> None:
+def test_query_text_parses_to_its_tree(node: QueryNode) -> None:
     assert parse(text_of(node)) == node
     assert set(leaves(node)) <= set(LEAVES)
 
 
 @given(series_nodes, data())
-def test_every_point_is_what_the_naive_evaluator_says(
+def test_every_point_equals_the_naive_evaluation(
     node: QueryNode, found: dict[TimeSeries, tuple[MetricSeries, ...]]
 ) -> None:
     result = evaluate(node, found.__getitem__, START, END)
@@ -218,7 +218,7 @@ def test_every_point_is_what_the_naive_evaluator_says(
 
 
 @given(st.lists(points, min_size=1, max_size=5))
-def test_the_sum_of_a_sum_is_the_sum(all_points: list[dict[int, float]]) -> None:
+def test_sum_of_a_sum_equals_the_sum(all_points: list[dict[int, float]]) -> None:
     series = [MetricSeries(p, i) for p, i in zip(all_points, INSTANCES * 2, strict=False)]
     once = evaluate(parse("SUM(TS(a,*,b))"), lambda _: series, START, END)
     twice = evaluate(parse("SUM(SUM(TS(a,*,b)),0)"), lambda _: series, START, END)
@@ -226,7 +226,7 @@ def test_the_sum_of_a_sum_is_the_sum(all_points: list[dict[int, float]]) -> None
     assert list(once.series[0].points) == list(minutes_between(START, END))
 
 
-def test_percentile_counts_numbers_and_takes_the_lower_neighbour() -> None:
+def test_percentile_includes_numbers_and_takes_the_lower_neighbour() -> None:
     series = [MetricSeries({START: 1.0}, "i"), MetricSeries({START: 3.0}, "j")]
     result = evaluate(parse("PERCENTILE(50, TS(a,*,b), 2)"), lambda _: series, START, START)
     assert result == QueryResult((MetricSeries({START: 2.0}),))
@@ -256,7 +256,7 @@ def test_percentile_counts_numbers_and_takes_the_lower_neighbour() -> None:
         ("SUM(" + "1" * MAX_LENGTH + ")", "characters"),
     ],
 )
-def test_mistakes_are_told(query: str, why: str) -> None:
+def test_invalid_query_is_rejected_with_its_reason(query: str, why: str) -> None:
     with pytest.raises(QueryError, match=r".*") as caught:
         parse(query)
     assert why in str(caught.value)
@@ -275,15 +275,15 @@ COSTLY = {
 
 
 @pytest.mark.parametrize("what", COSTLY)
-def test_no_query_takes_more_work_than_the_bound(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    series = [MetricSeries(s.points) for s in MANY] if what == "joins" else MANY  # all of them belong to each other
+def test_query_work_is_bounded(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    series = [MetricSeries(s.points) for s in MANY] if what == "joins" else MANY  # all of them match each other
     monkeypatch.setattr(query_evaluation, "MAX_ANSWER_POINTS", 100_000)
     monkeypatch.setattr(query_evaluation, "MAX_POINTS", 1000 if what in ("numbers", "tops") else 1_000_000)
     with pytest.raises(QueryError, match="points"):
         evaluate(parse(COSTLY[what]), lambda _: series, 0, 3 * 3600)
 
 
-def test_a_whole_topology_is_no_more_than_the_bound() -> None:
+def test_query_over_a_whole_topology_is_within_the_bound() -> None:
     assert len(evaluate(parse("TS(*,*,*)"), lambda _: MANY, 0, 3 * 3600).series) == len(MANY)
     assert evaluate(parse("SUM(TS(*,*,*),TS(*,*,*))"), lambda _: MANY, 0, 0).series[0].points == {0: 2400.0}
 
@@ -305,16 +305,16 @@ HUGE = (MetricSeries({0: 1e308, 60: 1.0}, "i"), MetricSeries({0: 1e308}, "j"))
         ("TOPK(1,DEFAULT(1e308,TS(a,*,b)))", {0: 1e308, 60: 1e308}),
     ],
 )
-def test_values_beyond_a_float_are_minutes_without_a_value(query: str, points: dict[int, float]) -> None:
+def test_minutes_with_overflowing_values_are_empty(query: str, points: dict[int, float]) -> None:
     assert dict(evaluate(parse(query), lambda _: HUGE, 0, 60).series[0].points) == points
 
 
-def test_quotes_keep_commas_and_parentheses() -> None:
+def test_quoted_names_keep_commas_and_parentheses() -> None:
     assert parse('TS("a,b", "(*)", c/d)') == TimeSeries("a,b", "(*)", "c/d")
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_a_query_or_a_mistake(text: str) -> None:
+def test_any_text_is_a_query_or_a_query_error(text: str) -> None:
     try:
         parse(text)
     except QueryError:

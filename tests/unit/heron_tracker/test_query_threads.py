@@ -1,4 +1,4 @@
-"""Queries are computed beside the loop: it goes on meanwhile, and only so many wait."""
+"""Query threads of the tracker: the event loop stays responsive, and the queue is bounded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from heron_tracker import tracker as tracker_module
 from heron_tracker.tracker import Tracker
 
 
-async def test_the_loop_goes_on_and_the_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_query_does_not_block_the_loop_and_the_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker_module, "MAX_QUERIES", 2)
     tracker = Tracker({})
     go = threading.Event()
@@ -28,5 +28,5 @@ async def test_the_loop_goes_on_and_the_queue_is_bounded(monkeypatch: pytest.Mon
 
     with pytest.raises(ValueError, match="mine"):
         await tracker.run_query(fault)
-    assert await tracker.run_query(lambda: 1) == 1  # what failed gave its place back
+    assert await tracker.run_query(lambda: 1) == 1  # the failed query has released its place
     await tracker.stop()

@@ -1,4 +1,4 @@
-"""Which stores a tracker follows, and with which credential."""
+"""Stores that a tracker follows, and their credentials."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from heron_tracker.__main__ import app, main
 from heron_tracker.server import StartError, TrackerOptions, stores
 
 
-def test_clusters_and_credentials_are_joined_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clusters_and_credentials_are_matched_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     served: list[TrackerOptions] = []
     monkeypatch.setattr(server, "serve", served.append)
     clusters = ["--cluster", "a=zookeeper://zk:2181/a", "--cluster", "b=files:///b"]
@@ -24,7 +24,7 @@ def test_clusters_and_credentials_are_joined_by_name(tmp_path: Path, monkeypatch
     }
 
 
-def test_without_clusters_it_follows_the_home_wherever_its_state_is(tmp_path: Path) -> None:
+def test_default_store_is_that_of_the_home(tmp_path: Path) -> None:
     assert stores(TrackerOptions(home=tmp_path)) == {"local": StoreAddress(f"files://{tmp_path}/state")}
     (tmp_path / "config.yaml").write_text(
         "local: {heron.state.url: 'zookeeper://zk:2181/x', heron.state.credential.file: zk}\n"
@@ -32,7 +32,9 @@ def test_without_clusters_it_follows_the_home_wherever_its_state_is(tmp_path: Pa
     assert stores(TrackerOptions(home=tmp_path)) == {"local": StoreAddress("zookeeper://zk:2181/x", f"{tmp_path}/zk")}
 
 
-def test_what_is_no_pair_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_malformed_cluster_option_is_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(sys, "argv", ["heron_tracker", "--cluster", "files:///b"])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -48,6 +50,6 @@ def test_what_is_no_pair_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest
         (TrackerOptions(credentials=(("local", "/x"),)), "config.yaml"),
     ],
 )
-def test_what_makes_no_sense_is_told(options: TrackerOptions, why: str) -> None:
+def test_inconsistent_options_are_rejected(options: TrackerOptions, why: str) -> None:
     with pytest.raises(StartError, match=why):
         stores(options)

@@ -1,4 +1,4 @@
-"""Plans, drawing, metrics, time lines, paging, envelope, configuration: what the tracker makes of plain values."""
+"""Views of the tracker: plans, drawing, metrics, timelines, paging, envelope and configuration."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SHUFFLE = GroupingSpec(GroupingKind.SHUFFLE)
 
 @st.composite
 def graphs(draw: st.DrawFn) -> TopologyDefinition:
-    """Any acyclic graph of up to 14 components."""
+    """Draw an acyclic graph of up to 14 components."""
     size = draw(st.integers(1, 14))
     specs = []
     for n in range(size):
@@ -58,7 +58,7 @@ def graphs(draw: st.DrawFn) -> TopologyDefinition:
 
 
 @given(graphs())
-def test_a_drawing_shows_everything_once_and_nothing_overlaps(definition: TopologyDefinition) -> None:
+def test_drawing_shows_each_component_once_without_overlap(definition: TopologyDefinition) -> None:
     drawing = layout_graph(definition)
     assert drawing == layout_graph(definition)
     assert sorted(n.name for n in drawing.nodes) == sorted(s.name for s in definition.components)
@@ -72,7 +72,7 @@ def test_a_drawing_shows_everything_once_and_nothing_overlaps(definition: Topolo
     for edge in drawing.edges:
         assert boxes[edge.source].layer < boxes[edge.destination].layer
         assert all(x0 <= x1 for (x0, _), (x1, _) in pairwise(edge.points))
-        for x, y in edge.points[1:-1]:  # a line that passes through a layer passes no box
+        for x, y in edge.points[1:-1]:  # a line through a layer does not cross a box
             assert not any(n.x < x < n.x + NODE_WIDTH and n.y < y < n.y + NODE_HEIGHT for n in drawing.nodes)
 
 
@@ -86,14 +86,14 @@ def test_depth_is_the_longest_path(definition: TopologyDefinition) -> None:
     assert logical_plan(definition)["stages"] == max(expected.values()) + 1
 
 
-def test_a_circle_and_a_missing_source_are_survived() -> None:
+def test_cycle_and_missing_source_can_be_drawn() -> None:
     inputs = (InputSpec("b", "s", SHUFFLE), InputSpec("x", "s", SHUFFLE))
     a = ComponentSpec("a", ComponentKind.BOLT, "m:A", inputs=inputs)
     b = ComponentSpec("b", ComponentKind.BOLT, "m:B", inputs=(InputSpec("a", "s", SHUFFLE),))
     assert len(layout_graph(TopologyDefinition("t", "t-1", (a, b))).nodes) == 2
 
 
-def test_disk_is_disk_and_ram_is_ram() -> None:
+def test_packing_plan_shows_disk_and_ram() -> None:
     resources = Resources(2.0, 512, 4096)
     plan = PackingPlan("t", (ContainerPlan(1, (InstancePlan(1, "word", 0, resources),), resources),))
     shown = packing_plan(TopologyDefinition("t", "t-1"), plan)
@@ -101,13 +101,13 @@ def test_disk_is_disk_and_ram_is_ram() -> None:
 
 
 @pytest.mark.parametrize("key", ["db.password", "api_key", "AWS_SECRET_ACCESS_KEY", "oauth.token", "user.passwd"])
-def test_secrets_are_hidden_wherever_they_stand(key: str) -> None:
+def test_secrets_are_redacted_at_any_depth(key: str) -> None:
     for config in ({key: "hush"}, {"topology.environment": {key: "hush"}}, {"list": [{key: ["hush"]}]}):
         assert "hush" not in json.dumps(redact_config(config))
     assert redact_config({key: None, "topology.team.name": "authors"}) == {key: None, "topology.team.name": "authors"}
 
 
-def test_the_password_in_a_url_is_hidden() -> None:
+def test_password_in_a_url_is_redacted() -> None:
     shown = redact_config({"user.db": "postgresql://heron:hush@db:5432/words", "plain": "http://host/a@b"})
     assert shown == {"user.db": f"postgresql://{HIDDEN}@db:5432/words", "plain": "http://host/a@b"}
 
@@ -120,13 +120,13 @@ values = st.recursive(
 
 
 @given(values)
-def test_plain_is_json(value: object) -> None:
+def test_json_value_is_valid_json(value: object) -> None:
     json.dumps(json_value(value), allow_nan=False)
     json.dumps(redact_config({"a": value}), allow_nan=False)
 
 
 @given(st.sets(st.tuples(st.text(max_size=4), st.text(max_size=4))), st.integers(1, 5))
-def test_pages_give_everything_once_in_order(keys: set[tuple[str, str]], limit: int) -> None:
+def test_pages_return_every_item_once_in_order(keys: set[tuple[str, str]], limit: int) -> None:
     items = [(key, key) for key in sorted(keys)]
     seen, cursor = [], None
     while True:
@@ -140,17 +140,17 @@ def test_pages_give_everything_once_in_order(keys: set[tuple[str, str]], limit: 
 
 
 @given(st.lists(st.text(max_size=60), max_size=5).map(tuple))
-def test_cursors_come_back(key: tuple[str, ...]) -> None:
+def test_cursor_round_trips(key: tuple[str, ...]) -> None:
     assert decode_cursor(encode_cursor(key)) == key
 
 
 @pytest.mark.parametrize("cursor", ["x", "!!!!", "bnVsbA", "eyJhIjoxfQ", "W1tb" * 900, "W1tb" * 9000, "\u00e4"])
-def test_foreign_cursors_are_refused(cursor: str) -> None:
+def test_foreign_cursor_is_rejected(cursor: str) -> None:
     with pytest.raises(InvalidCursor):
         decode_cursor(cursor)
 
 
-def test_envelope_and_tags() -> None:
+def test_envelope_fields_and_entity_tags() -> None:
     assert set(envelope([], "", 0.1, "1")) == {
         "status", "message", "version", "tracker_version", "executiontime", "result",
     }  # fmt: skip
@@ -164,7 +164,7 @@ def test_envelope_and_tags() -> None:
 
 
 @given(st.lists(st.lists(st.floats(0.01, 1e5), min_size=1, max_size=30), min_size=1, max_size=4))
-def test_percentiles_are_those_of_all_values_never_means_of_means(parts: list[list[float]]) -> None:
+def test_percentiles_cover_all_values(parts: list[list[float]]) -> None:
     reported = tuple(
         MetricValue("c", f"i{n}", "__complete-latency/default", "latency", len(p), 0.0, encode_sketch(Sketch.of(p)))
         for n, p in enumerate(parts)
@@ -177,7 +177,7 @@ def test_percentiles_are_those_of_all_values_never_means_of_means(parts: list[li
     assert merge_instances["p50"] == pytest.approx(everything[int(0.5 * (len(everything) - 1))], rel=0.011)
 
 
-def test_flow_adds_streams_and_keeps_other_components_out() -> None:
+def test_flow_sums_streams_and_excludes_system_components() -> None:
     reply = MetricsReply(60.0, (
         MetricValue("a", "i1", "__emit-count/default", "counter", 60, 1.0),
         MetricValue("a", "i2", "__emit-count/other", "counter", 120, 2.0),
@@ -190,7 +190,7 @@ def test_flow_adds_streams_and_keeps_other_components_out() -> None:
     assert (whole["emit_rate"], whole["spout_emit_rate"], whole["failed"]) == (13, 3, 3)
 
 
-def test_time_lines_hold_the_minutes_asked_for() -> None:
+def test_timeline_holds_the_requested_minutes() -> None:
     series = TimelineSeries("c", "i", "__emit-count/default", "counter", (1.0, float("nan"), 3.0, 4.0))
     reply = TimelineReply(600.0, 60.0, (series,))
     shown = heron_timeline("c", 660, 785, reply, (), as_text=False)
@@ -198,14 +198,14 @@ def test_time_lines_hold_the_minutes_asked_for() -> None:
     as_text = heron_timeline("c", 601, 601, reply, ("i",), as_text=True)
     assert as_text["timeline"] == {"__emit-count/default": {"i": {"600": "1"}}}
     assert heron_timeline("c", 0, 9999, reply, ("other",), as_text=False)["timeline"] == {}
-    assert timeline_request("c", (), 9_990, 10_000).interval_seconds >= 600  # never points of 5 s
+    assert timeline_request("c", (), 9_990, 10_000).interval_seconds >= 600  # coarser than 5 s
     leaf = TimeSeries("*", "*", "__emit-count/*")
     assert time_series_request(leaf, 0, 0).names == ("__emit-count",)
     assert [(s.instance, s.label) for s in matching_series(leaf, reply)] == [("i", "default")]
 
 
 @given(st.text("ab*", max_size=8), st.text("ab", max_size=8))
-def test_stars_match_as_a_regular_expression_would(pattern: str, text: str) -> None:
+def test_wildcards_match_like_a_regular_expression(pattern: str, text: str) -> None:
     import re
 
     expected = re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text)
@@ -234,22 +234,22 @@ def test_parts_of_a_log_join_to_the_whole(text: str, cut: int) -> None:
         ("localhost:8888?x", None), ("[::1", None),
     ],
 )  # fmt: skip
-def test_hosts_are_read_strictly(header: str, host: str | None) -> None:
+def test_host_header_is_parsed_strictly(header: str, host: str | None) -> None:
     assert host_of(header) == host
 
 
 @pytest.mark.parametrize("text", ["a" * 1_000_000, "a://" + ":" * 1_000_000, "a://" * 300_000, "a:@://" * 200_000])
-def test_a_long_text_of_a_configuration_is_shown_at_once_and_in_part(text: str) -> None:
+def test_long_configuration_text_is_abbreviated_quickly(text: str) -> None:
     assert len(redact_config({"user.text": text})["user.text"]) <= MAX_TEXT + 1
 
 
 @pytest.mark.parametrize("user", ["heron:hush", "heron:hush@hush", ":hush", "he:ro:hush"])
-def test_passwords_of_all_urls_in_a_value_are_hidden(user: str) -> None:
+def test_passwords_of_all_urls_in_a_value_are_redacted(user: str) -> None:
     shown = redact_config({"user.list": f"redis://{user}@one/0,redis://{user}@two/1 and ftp://plain@host"})
     assert shown == {"user.list": f"redis://{HIDDEN}@one/0,redis://{HIDDEN}@two/1 and ftp://{HIDDEN}@host"}
 
 
 @pytest.mark.parametrize("path", ["", ".", "./", "./log-files", "log-files", "./log-files/", "log-files/"])
-def test_the_log_folder_has_the_names_that_herons_scripts_use(path: str) -> None:
+def test_log_paths_accept_the_spellings_of_heron_scripts(path: str) -> None:
     assert relative_log_path(path) == ""
     assert relative_log_path("./log-files/a.log") == relative_log_path("a.log") == "a.log"

@@ -1,4 +1,4 @@
-"""What happened, asked for by kind, time and page: each event once, compacted or not, and the api server's record."""
+"""Events of the history: selection by kind, time and page, across compaction, with audit records."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def numbers(found: Iterable[HistoryEvent]) -> list[int]:
     return [int(event.text.split()[1]) for event in found]
 
 
-def test_kinds_times_and_pages(tmp_path: Path) -> None:
+def test_events_are_selected_by_kind_time_and_page(tmp_path: Path) -> None:
     folder = tmp_path / PLACE
     paths = [write(folder, n + 1, [happened(number) for number in range(n, 30, 3)]) for n in range(3)]
     history = History(folder)
@@ -77,7 +77,7 @@ def line(at: str, what: str, topology: str, **more: object) -> str:
         "topology": topology} )  # fmt: skip
 
 
-def test_the_record_of_the_api_server_is_among_them(tmp_path: Path) -> None:
+def test_audit_records_are_included(tmp_path: Path) -> None:
     for name, at in (("words-1", START / 1000), ("words-2", START / 1000 + 3600)):
         folder = tmp_path / "local/me/default/words" / name
         folder.mkdir(parents=True)
@@ -109,7 +109,7 @@ def test_the_record_of_the_api_server_is_among_them(tmp_path: Path) -> None:
         find(tmp_path, "words", "words-9")
 
 
-def test_times_as_people_write_them() -> None:
+def test_past_instants_are_parsed() -> None:
     assert parse_past_instant("", 0.0) is None
     assert parse_past_instant("2025-11-25", 0.0) == START
     assert parse_past_instant("2025-11-25T01:00+01:00", 0.0) == START

@@ -1,4 +1,4 @@
-"""History read by DuckDB: the same answers, whatever is rolled up already."""
+"""History read with DuckDB: answers do not depend on the roll-up state."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rows_of(numbers: list[tuple[int, int]]) -> list[MetricRow]:
 
 @settings(report_multiple_bugs=False, max_examples=15)
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 60)), min_size=1, max_size=30), st.integers(0, 3))
-def test_answers_are_the_same_whatever_is_rolled_up(numbers: list[tuple[int, int]], rolled: int) -> None:
+def test_answers_do_not_depend_on_the_roll_up(numbers: list[tuple[int, int]], rolled: int) -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / PLACE
         files = [numbers[n::3] for n in range(3) if numbers[n::3]]
@@ -58,7 +58,7 @@ def test_answers_are_the_same_whatever_is_rolled_up(numbers: list[tuple[int, int
         assert all(point.start_ms % LEVEL_MS["10m"] == 0 for point in points)
 
 
-def test_names_choose_and_instances_are_told_apart(tmp_path: Path) -> None:
+def test_metrics_are_selected_by_name_and_instance(tmp_path: Path) -> None:
     write_raw(tmp_path / PLACE, 1, rows_of([(0, 0), (1, 3), (2, 6), (3, 1)]))
     history = History(tmp_path / PLACE)
     assert history.times() == (START, START + 40_000)
@@ -71,7 +71,7 @@ def test_names_choose_and_instances_are_told_apart(tmp_path: Path) -> None:
     assert History(tmp_path / "nothing/there/at/all/x").times() is None
 
 
-def test_steps() -> None:
+def test_step_selects_a_level() -> None:
     assert [level_for(s * 1000) for s in (10, 30, 60, 300, 600, 7200, 86_400)] == [
         "10s", "10s", "1m", "1m", "10m", "1h", "1d",
     ]  # fmt: skip
@@ -79,7 +79,7 @@ def test_steps() -> None:
         level_for(15_000)
 
 
-def test_which_submission_is_meant(tmp_path: Path) -> None:
+def test_submission_is_found_by_address(tmp_path: Path) -> None:
     for place, at in ((PLACE, 2.0), (PLACE.replace("-1", "-2"), 1.0), ("local/you/default/words/words-3", 9.0)):
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / ABOUT).write_text(TopologySummary(at, "1.1", 1, ()).to_json())
@@ -92,7 +92,7 @@ def test_which_submission_is_meant(tmp_path: Path) -> None:
         find(tmp_path, "me/words")
 
 
-def test_without_duckdb_the_cure_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_duckdb_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_raw(tmp_path / PLACE, 1, rows_of([(0, 0)]))
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(Unavailable) as caught:
@@ -100,7 +100,7 @@ def test_without_duckdb_the_cure_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     assert "pip install 'heronry[history]'" in caught.value.cure
 
 
-def test_loads_are_what_was_counted(tmp_path: Path) -> None:
+def test_loads_equal_the_counted_values(tmp_path: Path) -> None:
     def row(second: int, component: str, instance: str, metric: str, total: float) -> MetricRow:
         return MetricRow(START + second * 1000, 1, component, instance, metric, "counter", 1.0, total)
 
@@ -129,7 +129,7 @@ def test_loads_are_what_was_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["local/me/def/words", "local/me/default/word", "loca/me/default/words", "local/me//words"]
 )
-def test_a_part_of_a_name_finds_no_submission(tmp_path: Path, name: str) -> None:
+def test_part_of_a_name_finds_no_submission(tmp_path: Path, name: str) -> None:
     (tmp_path / PLACE).mkdir(parents=True)
     (tmp_path / PLACE / ABOUT).write_text(TopologySummary(2.0, "1.1", 1, ()).to_json())
     with pytest.raises(NotFound):

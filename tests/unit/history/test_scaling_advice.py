@@ -1,4 +1,4 @@
-"""Laws of advice: it grows with the load, is never below what the load needs, and is not followed by other advice."""
+"""Scaling advice: monotonic in the load, sufficient, and stable once followed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_more_load_never_gets_fewer_tasks(one: float, other: float, rate: float,
 
 @ONE
 @given(DEMANDS, RATES, TASKS)
-def test_it_is_enough_and_once_is_enough(demand: float, rate: float, tasks: int) -> None:
+def test_advice_is_sufficient_and_stable(demand: float, rate: float, tasks: int) -> None:
     found = tasks_for(demand, rate, tasks)
     assert found >= 1
     if math.ceil(demand / rate / advice.TARGET) <= advice.MAX_TASKS:
@@ -35,8 +35,8 @@ def test_it_is_enough_and_once_is_enough(demand: float, rate: float, tasks: int)
 
 @ONE
 @given(st.floats(0, 0.99), RATES, TASKS, st.floats(0.1, 0.8))
-def test_following_it_releases_what_was_held(held: float, rate: float, tasks: int, busy: float) -> None:
-    """A bolt that holds its spout back: the advice computed while it does is that of the load without pressure."""
+def test_advice_accounts_for_suppressed_load(held: float, rate: float, tasks: int, busy: float) -> None:
+    """For a bolt that throttles its spout, the advised demand is that of the load without backpressure."""
     sent = 1000.0 * (1 - held)
     waiting = 60 * (1 - held)
     spout = component(
@@ -50,7 +50,7 @@ def test_following_it_releases_what_was_held(held: float, rate: float, tasks: in
 
 @ONE
 @given(st.lists(st.tuples(st.floats(0, 0.95), st.floats(1, 1e6)), min_size=1, max_size=4))
-def test_what_comes_together_is_the_mean_of_its_factors(spouts: list[tuple[float, float]]) -> None:
+def test_merged_streams_use_the_mean_of_their_factors(spouts: list[tuple[float, float]]) -> None:
     found = [component(f"s{n}", count, 30, 30, 60 * h / (1 - h), spout=True) for n, (h, count) in enumerate(spouts)]
     first = component("first", 1000, 1, 0, 0, edges={f"s{n}": count for n, (_, count) in enumerate(spouts)})
     behind = component("behind", 1000, 1, 0, 0, edges={"first": 500.0})
@@ -68,7 +68,7 @@ def component(
     return ComponentLoad(name, spout, tasks, (each,), edges or {}, (tuples / 60,))
 
 
-def test_the_line_to_type_and_what_is_said() -> None:
+def test_advice_contains_command_and_notes() -> None:
     spout = component("words", 60_000, 30, 24, 6, spout=True)
     tasks = (TaskLoad("container_1_slow_2", 54_000, 55, 5, 0, 12), TaskLoad("container_1_slow_3", 6_000, 5, 55, 0))
     slow = ComponentLoad("slow", False, 2, tasks, {"words": 60_000}, (1000.0, 1000.0))
@@ -86,14 +86,14 @@ def test_the_line_to_type_and_what_is_said() -> None:
     assert "slow:5" in advise([spout, busier, idle]).command("local/me/default", "words")
 
 
-def test_too_little_is_said_to_be_too_little() -> None:
+def test_insufficient_data_yields_no_advice() -> None:
     found = advise([component("slow", 99, 0.5, 3, 0, tasks=4)])
     assert found.command("local", "words") == ""
     assert found.bottleneck is None
     assert found.components[0].why == "too little was seen"
 
 
-def test_a_peak_of_one_minute_in_twenty_counts_no_more() -> None:
+def test_peak_ignores_one_minute_in_twenty() -> None:
     rates = (10.0,) * 19 + (1000.0,)
     assert ComponentLoad("slow", False, 1, rates=rates).peak == 10
     assert ComponentLoad("slow", False, 1, rates=(*rates[1:], 1000.0)).peak == 1000

@@ -1,4 +1,4 @@
-"""The checkpoints in a storage: which are complete, what they are made of, whether their files are whole."""
+"""Checkpoints in a storage: completeness, contents and damaged files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TABLE = tuple(initial_table([2, 3]))
 
 
 def take(folder: CheckpointFolder, base: Manifest, number: int) -> Manifest:
-    """A checkpoint of tasks 2 and 3 of ``count``, with real files."""
+    """Write a checkpoint of tasks 2 and 3 of ``count`` with real files."""
     parts = []
     for task in (2, 3):
         groups = groups_of(TABLE, task)
@@ -61,12 +61,12 @@ def folder(tmp_path: Path) -> CheckpointFolder:
     return CheckpointFolder(tmp_path)
 
 
-def test_of_each_turn_the_newest_is_complete_and_nothing_newer_than_the_last() -> None:
+def test_newest_checkpoint_of_each_turn_is_complete() -> None:
     assert complete_ones({}, 0) == set()
     assert complete_ones({4: 1, 5: 2, 7: 2, 8: 3, 9: 4}, 8) == {4, 7, 8}
 
 
-def test_a_row_for_each_manifest_damaged_ones_too(folder: CheckpointFolder, tmp_path: Path) -> None:
+def test_rows_list_each_manifest_including_damaged_ones(folder: CheckpointFolder, tmp_path: Path) -> None:
     assert rows(folder, 0) == []
     first = take(folder, initial_manifest("id"), 1)
     second = take(folder, first, 3)
@@ -86,7 +86,7 @@ def test_a_row_for_each_manifest_damaged_ones_too(folder: CheckpointFolder, tmp_
     assert missing.value.cure == "The newest are 1, 2, 3, 4."
 
 
-def test_what_one_is_made_of(folder: CheckpointFolder) -> None:
+def test_details_list_parts_tokens_and_key_groups(folder: CheckpointFolder) -> None:
     base = take(folder, initial_manifest("id"), 1)
     take(folder, base, 2)
     found = details(folder, 2, 2)
@@ -100,7 +100,7 @@ def test_what_one_is_made_of(folder: CheckpointFolder) -> None:
     assert (found["layers"]["count"]["files"], found["layers"]["count"]["oldest"], found["files"]) == (4, 1, 4)
 
 
-def test_every_damage_of_every_file_that_is_needed_is_named(folder: CheckpointFolder, tmp_path: Path) -> None:
+def test_every_damaged_file_is_named(folder: CheckpointFolder, tmp_path: Path) -> None:
     manifest = take(folder, take(folder, initial_manifest("id"), 1), 2)
     assert damaged_parts(folder, manifest) == []
     older, gone, longer, head = sorted(manifest.files)
@@ -120,7 +120,7 @@ def test_every_damage_of_every_file_that_is_needed_is_named(folder: CheckpointFo
         assert "(count, task " in said
 
 
-def test_where_none_are_taken_it_is_said() -> None:
+def test_topology_without_checkpoints_is_rejected() -> None:
     def record(**config: Any) -> TopologyRecord:
         made = replace(definition(), config={key.replace("__", "."): value for key, value in config.items()})
         return TopologyRecord(made, packing(), None, execution("/home/x"), None, None, ())
@@ -134,7 +134,7 @@ def test_where_none_are_taken_it_is_said() -> None:
 
 
 @pytest.mark.parametrize("storage", [None, "file:///shared"])
-def test_what_lies_in_a_volume_is_read_through_containers(tmp_path: Path, storage: str | None) -> None:
+def test_checkpoints_in_a_volume_are_read_through_containers(tmp_path: Path, storage: str | None) -> None:
     config = {"topology.reliability.mode": "EFFECTIVELY_ONCE"} | (
         {} if storage is None else {"topology.stateful.checkpoint.storage": storage}
     )
@@ -160,7 +160,7 @@ def test_what_lies_in_a_volume_is_read_through_containers(tmp_path: Path, storag
         there.manifests()
 
 
-def test_a_damaged_record_of_checkpoints_is_an_error_of_the_store() -> None:
+def test_damaged_checkpoint_record_is_a_store_error() -> None:
     store = MemoryStore()
     store.open()
     assert record_in(store, "words") == CheckpointRecord()

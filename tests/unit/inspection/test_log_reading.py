@@ -1,4 +1,4 @@
-"""The end of a log, and what is added to it."""
+"""Tail of a log, and appended lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def reader_of(data: bytes) -> log_reading.Reader:
 
 
 @given(data=st.text("ab\n", max_size=200).map(str.encode), lines=st.integers(0, 12), chunk=st.integers(1, 9))
-def test_tail_is_the_last_lines(data: bytes, lines: int, chunk: int) -> None:
+def test_tail_returns_the_last_lines(data: bytes, lines: int, chunk: int) -> None:
     before = log_reading.CHUNK_BYTES
     log_reading.CHUNK_BYTES = chunk
     try:
@@ -38,7 +38,7 @@ def test_tail_is_the_last_lines(data: bytes, lines: int, chunk: int) -> None:
     )
 
 
-def test_a_large_file_is_read_from_its_end(tmp_path: Path) -> None:
+def test_large_file_is_read_from_its_end(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_bytes(b"".join(b"line %d\n" % n for n in range(50_000)))
     data, end = tail(read_local(tmp_path), "a.log", 20_000)
     assert data.splitlines()[0] == b"line 30000"
@@ -49,7 +49,7 @@ def test_a_large_file_is_read_from_its_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path", ["../secret", "/etc/passwd", "link", "folder", "none", "a/../../secret", "a\0b", "loop"]
 )
-def test_no_path_leads_out_of_the_log_folder(tmp_path: Path, path: str) -> None:
+def test_path_cannot_leave_the_log_folder(tmp_path: Path, path: str) -> None:
     (tmp_path / "secret").write_text("secret")
     logs = tmp_path / "logs"
     (logs / "folder").mkdir(parents=True)
@@ -59,7 +59,7 @@ def test_no_path_leads_out_of_the_log_folder(tmp_path: Path, path: str) -> None:
         read_local(logs)(path, 0, 100)
 
 
-def test_a_follower_gives_whole_lines_once(tmp_path: Path) -> None:
+def test_follower_returns_complete_lines_once(tmp_path: Path) -> None:
     file = tmp_path / "a.log"
     file.write_bytes(b"old\n")
     follower = Follower(read_local(tmp_path), "a.log", 4)
@@ -74,7 +74,7 @@ def test_a_follower_gives_whole_lines_once(tmp_path: Path) -> None:
     assert follower.lines() == []
 
 
-def test_a_follower_goes_on_after_rotation_and_waits_for_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_follower_survives_rotation_and_waits_for_a_missing_file(tmp_path: Path) -> None:
     file = tmp_path / "a.log"
     follower = Follower(read_local(tmp_path), "a.log", 0)
     assert follower.lines() == []
@@ -85,7 +85,7 @@ def test_a_follower_goes_on_after_rotation_and_waits_for_a_file_that_is_not_ther
     assert follower.lines() == [b"new"]
 
 
-def test_a_line_without_end_is_shown_in_pieces(tmp_path: Path) -> None:
+def test_line_without_end_is_returned_in_pieces(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_bytes(b"x" * (3 * CHUNK_BYTES))
     follower = Follower(read_local(tmp_path), "a.log", 0)
     shown = b"".join(b"".join(follower.lines()) for _ in range(5))

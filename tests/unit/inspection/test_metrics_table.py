@@ -43,13 +43,13 @@ def test_json_sums_over_instances_and_keeps_them() -> None:
     assert abs(latency["instances"]["container_2_count_2"]["p99"] - 1.0) < 0.05
 
 
-def test_metrics_are_chosen_with_or_without_their_key() -> None:
+def test_metrics_are_selected_with_or_without_their_key() -> None:
     for wanted in ("__emit-count", "__emit-count/default"):
         assert list(as_json("words", REPLY, [wanted])["components"]) == ["word"]
     assert list(as_json("words", REPLY, ["__emit-count/errors"])["components"]["word"]) == ["__emit-count/errors"]
 
 
-def test_the_table_has_a_row_for_each_component_of_the_topology() -> None:
+def test_table_has_a_row_for_each_component() -> None:
     rows = flow_rows(document("words", REPLY, {"word": True, "count": False, "silent": False}))
     assert rows[0][:5] == ["word", "105", None, None, None]
     assert rows[1][:5] == ["count", None, "100", None, None]
@@ -60,7 +60,7 @@ def test_the_table_has_a_row_for_each_component_of_the_topology() -> None:
     assert rows[2] == ["silent", *[None] * 9]
 
 
-def test_details_name_instances() -> None:
+def test_detail_rows_name_instances() -> None:
     rows = detail_rows(as_json("words", REPLY, ["__process-latency"]))
     assert [row[1] for row in rows] == ["container_2_count_2", "container_2_count_3"]
     own = ["__stmgr__", "stream_manager-1", "user-metric", "3", "0", None, None]

@@ -1,4 +1,4 @@
-"""Questions to the processes of a topology: who is asked, what came back, what an error in place of an answer means."""
+"""Requests to the processes of a topology: targets, answers, and the meaning of errors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def record(containers: int, master: bool, scheduler: bool) -> TopologyRecord:
 
 
 @given(st.integers(0, 4), st.booleans(), st.booleans(), st.booleans(), st.data())
-def test_whoever_is_there_is_asked_once_and_every_answer_or_error_arrives(
+def test_each_known_process_is_asked_once_and_every_result_is_kept(
     containers: int, master: bool, scheduler: bool, exceptions: bool, data: st.DataObject
 ) -> None:
     known = record(containers, master, scheduler)
@@ -71,7 +71,7 @@ def test_whoever_is_there_is_asked_once_and_every_answer_or_error_arrives(
     assert {f"heron_container-{n}" for n in found.containers} == {n for n in heard if n.startswith("heron_container")}
 
 
-def test_a_master_whose_epoch_is_over_is_not_believed() -> None:
+def test_answer_of_a_master_with_an_old_epoch_is_ignored() -> None:
     known = record(0, True, False)
     assert known.master is not None
     newer = replace(known, master=replace(known.master, epoch=3))
@@ -80,7 +80,7 @@ def test_a_master_whose_epoch_is_over_is_not_believed() -> None:
     assert "has epoch 1; the store names 3" in found.errors[TOPOLOGY_MASTER]
 
 
-def test_nobody_to_ask_is_no_answer() -> None:
+def test_missing_process_raises_no_answer() -> None:
     with pytest.raises(NoAnswer, match="no topology master") as none:
         to_master(record(0, False, False), "Status", StatusRequest())
     assert none.value.code is None
@@ -88,7 +88,7 @@ def test_nobody_to_ask_is_no_answer() -> None:
         to_container(record(2, True, True), 3, "Status", StatusRequest())
 
 
-def test_what_errors_mean() -> None:
+def test_grpc_errors_are_translated() -> None:
     question = to_master(record(0, True, False), "Status", StatusRequest())
 
     def meant(code: grpc.StatusCode, details: str = "") -> tuple[str, grpc.StatusCode | None]:

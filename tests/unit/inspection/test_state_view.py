@@ -1,4 +1,4 @@
-"""What is shown of a topology that keeps state, and the word for it: pure functions of plan and master's answer."""
+"""State section of a status, and the resulting state word: pure functions of plan and master answer."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def texts(state: CheckpointStatus | None, generation: Generation = RUNNING) -> l
     return [text for text, _ in describe_tasks_state(found, 1_003.0)]
 
 
-def test_in_other_modes_nothing_is_there() -> None:
+def test_other_modes_show_no_state() -> None:
     assert kept_state(record(mode="ATLEAST_ONCE"), master(CheckpointStatus(1, GenerationPhase.FAILED))) is None
     shown = status(CheckpointStatus(), Generation(0, GenerationPhase.RUNNING), "ATLEAST_ONCE")
     assert (shown.state, shown.tasks_state) == ("running", None)
     assert "tasks_state" not in as_json(shown)
 
 
-def test_one_that_runs() -> None:
+def test_running_topology_shows_generation_and_last_checkpoint() -> None:
     state = CheckpointStatus(3, GenerationPhase.RUNNING, RUNNING.cause, 12, last=LAST, restores=2, phase_ms=65_000)
     assert texts(state) == [
         "state: generation 3 runs for 1 min; restores: 2, the last after task 2: it was restarted",
@@ -87,12 +87,12 @@ def test_one_that_runs() -> None:
         (True, (), "writing its manifest"),
     ],
 )
-def test_the_one_under_way_names_who_is_waited_for(quiet: bool, waits: tuple[int, ...], said: str) -> None:
+def test_running_checkpoint_names_the_tasks_it_waits_for(quiet: bool, waits: tuple[int, ...], said: str) -> None:
     state = CheckpointStatus(3, GenerationPhase.RUNNING, under=13, under_ms=1_540, all_quiet=quiet, waits_for=waits)
     assert texts(state)[1:] == ["last complete checkpoint: none", f"checkpoint 13 began 1.5 s ago: {said}"]
 
 
-def test_cancelled_ones_and_those_of_another_master() -> None:
+def test_cancelled_and_inherited_checkpoints_are_shown() -> None:
     state = CheckpointStatus(
         3,
         GenerationPhase.RUNNING,
@@ -106,7 +106,7 @@ def test_cancelled_ones_and_those_of_another_master() -> None:
     ]
 
 
-def test_one_that_is_restored_says_from_what_why_and_who_is_missing() -> None:
+def test_restoring_topology_shows_source_cause_and_missing_tasks() -> None:
     missing = (stream_manager_of(2), task_participant(1))
     state = CheckpointStatus(4, GenerationPhase.RESTORING, "task 2: it was restarted", 12, missing, phase_ms=4_200)
     said = (
@@ -118,7 +118,7 @@ def test_one_that_is_restored_says_from_what_why_and_who_is_missing() -> None:
     assert (shown.state, shown.cause()) == ("restoring", said)
 
 
-def test_one_that_has_failed_says_the_cause_and_the_cure() -> None:
+def test_failed_topology_shows_cause_and_remedy() -> None:
     state = CheckpointStatus(9, GenerationPhase.FAILED, "task 2: ValueError: 5", 12)
     shown = status(state)
     said = f"generation 9 has failed: task 2: ValueError: 5; {CURE}"
@@ -126,7 +126,7 @@ def test_one_that_has_failed_says_the_cause_and_the_cure() -> None:
     assert texts(state)[0] == f"state: {said}"
 
 
-def test_who_waits_for_it_to_run_is_told_the_cause_whatever_else_is_not_well() -> None:
+def test_waiting_command_receives_the_cause_of_a_failure() -> None:
     failed = status(CheckpointStatus(9, GenerationPhase.FAILED, "task 2: ValueError: 5", 12))
     assert summarize_failure(failed, starter_lives=True) == "generation 9 has failed: task 2: ValueError: 5"
     restored = status(CheckpointStatus(4, GenerationPhase.RESTORING, "task 2 died", 12, (task_participant(2),)))
@@ -142,7 +142,7 @@ def test_who_waits_for_it_to_run_is_told_the_cause_whatever_else_is_not_well() -
         (RUNNING, "running"),
     ],
 )
-def test_while_the_master_is_silent_the_plan_in_the_store_says_it(generation: Generation, word: str) -> None:
+def test_stored_plan_is_shown_while_the_master_is_silent(generation: Generation, word: str) -> None:
     shown = status(None, generation)
     assert shown.state == word
     assert shown.tasks_state is not None
@@ -152,7 +152,7 @@ def test_while_the_master_is_silent_the_plan_in_the_store_says_it(generation: Ge
     assert standby == shown.tasks_state, "a standby knows nothing"
 
 
-def test_a_fault_of_the_storage_is_said_and_it_is_not_well() -> None:
+def test_storage_fault_is_shown_and_degrades() -> None:
     shown = status(CheckpointStatus(3, GenerationPhase.RUNNING, storage_fault="checkpoint 12: no such file"))
     assert (shown.state, shown.cause()) == ("degraded", "checkpoints cannot be read: checkpoint 12: no such file")
     shown = status(CheckpointStatus(3, GenerationPhase.RESTORING, storage_fault="checkpoint 12: no such file"))
@@ -161,14 +161,14 @@ def test_a_fault_of_the_storage_is_said_and_it_is_not_well() -> None:
 
 @pytest.mark.parametrize("word", ["running", "paused", "degraded", "starting", "failing", "killed"])
 @pytest.mark.parametrize("phase", [GenerationPhase.FAILED, GenerationPhase.RESTORING])
-def test_it_never_looks_running_while_it_is_restored_or_has_failed(word: str, phase: GenerationPhase) -> None:
+def test_restoring_or_failed_topology_is_never_shown_as_running(word: str, phase: GenerationPhase) -> None:
     for generation in (1, 5):
         found = kept_state(record(), master(CheckpointStatus(generation, phase, "x")))
         assert state_word(word, found) not in ("running", "paused", "degraded")
         assert word not in ("killed", "failing") or state_word(word, found) == word
 
 
-def test_it_survives_the_way_through_json() -> None:
+def test_state_view_survives_json() -> None:
     state = CheckpointStatus(
         3, GenerationPhase.RUNNING, "x", 12, last=LAST, under=13, under_ms=5, waits_for=(3,), phase_ms=1
     )
@@ -177,6 +177,6 @@ def test_it_survives_the_way_through_json() -> None:
         assert back.tasks_state == made.tasks_state
 
 
-def test_of_many_names_a_few_are_shown() -> None:
+def test_long_lists_of_names_are_shortened() -> None:
     assert names(["a", "b"]) == "a, b"
     assert names(list("abcdefg")) == "a, b, c, d, e and 2 more"

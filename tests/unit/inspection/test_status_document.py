@@ -1,4 +1,4 @@
-"""A status survives the way through JSON; anything else is refused."""
+"""JSON form of a status: round trip, and rejection of other documents."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def status() -> TopologyStatus:
 
 
 @pytest.mark.parametrize("code_user", [None, "", "heronry-code"])
-def test_there_and_back(code_user: str | None) -> None:
+def test_status_survives_json(code_user: str | None) -> None:
     made = replace(status(), code_user=code_user)
     back = from_document(json.loads(json.dumps(to_document(made))))
     assert as_json(back) == as_json(made)
@@ -45,12 +45,12 @@ def test_there_and_back(code_user: str | None) -> None:
 @pytest.mark.parametrize(
     "change", [{"processes": None}, {"state": 3}, {"processes": [{"kind": "x"}]}, {"submitted_at": "yesterday"}]
 )
-def test_other_documents_are_refused(change: dict[str, Any]) -> None:
+def test_other_documents_are_rejected(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  # whichever field it is
         from_document({**to_document(status()), **change})
 
 
-def test_the_cause_of_waiting_survives_the_way_through_json() -> None:
+def test_cause_of_waiting_survives_json() -> None:
     made = replace(status(), state="waiting", waiting="the queue of the cluster is full")
     back = from_document(json.loads(json.dumps(to_document(made))))
     assert back.waiting == made.waiting

@@ -1,4 +1,4 @@
-"""Streaming runs are known while they live, however they end, and end when they are asked to."""
+"""Streaming runs: listed while they live, removed for any end, and stoppable."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ with claimed("words", Path(sys.argv[1]), file="/p.py", master="m", checkpoint="/
 
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A run of another process, which takes SIGTERM as Ctrl-C, as drivers do."""
+    """Start a run in another process, which treats SIGTERM like Ctrl-C, as drivers do."""
     code = "import signal; signal.signal(signal.SIGTERM, signal.default_int_handler)\n" + RUN
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -39,7 +39,7 @@ def other(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def test_a_run_says_how_it_is_until_it_ends(tmp_path: Path) -> None:
+def test_run_reports_its_state_until_it_ends(tmp_path: Path) -> None:
     assert living(tmp_path / "none") == []
     with claimed("words", tmp_path, **ABOUT) as claim:
         assert [(run.name, run.state, run.micro_batch) for run in living(tmp_path)] == [("words", "starting", -1)]
@@ -50,12 +50,12 @@ def test_a_run_says_how_it_is_until_it_ends(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.json"))
 
 
-def test_two_runs_of_a_program_have_two_names(tmp_path: Path, other: subprocess.Popen[str]) -> None:
+def test_two_runs_of_a_program_have_distinct_names(tmp_path: Path, other: subprocess.Popen[str]) -> None:
     with claimed("words", tmp_path, **ABOUT):
         assert {run.name: run.pid == other.pid for run in living(tmp_path)} == {"words": True, "words-2": False}
 
 
-def test_a_run_that_was_killed_is_gone_and_its_name_is_free(tmp_path: Path, other: subprocess.Popen[str]) -> None:
+def test_killed_run_is_removed_and_its_name_is_free(tmp_path: Path, other: subprocess.Popen[str]) -> None:
     other.send_signal(signal.SIGKILL)
     other.wait()
     assert (tmp_path / "words.json").exists()
@@ -66,7 +66,7 @@ def test_a_run_that_was_killed_is_gone_and_its_name_is_free(tmp_path: Path, othe
         assert claim.run.name == "words"
 
 
-def test_a_run_ends_when_it_is_asked_to(tmp_path: Path, other: subprocess.Popen[str]) -> None:
+def test_run_ends_on_request(tmp_path: Path, other: subprocess.Popen[str]) -> None:
     with pytest.raises(NotFound, match="running: 'words'"):
         stop("../words", tmp_path)
     assert stop("words", tmp_path).checkpoint == "/c"

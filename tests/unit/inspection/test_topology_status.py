@@ -1,4 +1,4 @@
-"""What ``heron status`` says, as a pure function."""
+"""Content of ``heron status`` as a pure function of record and answers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def answers(*numbers: int, scheduler: bool = True) -> Answers:
     return Answers(told if scheduler else None, containers)
 
 
-def test_when_everybody_answers_it_runs() -> None:
+def test_topology_runs_if_all_processes_answer() -> None:
     status = topology_status(record(), answers(0, 1, 2), NOW)
     assert status.state == "running"
     assert [p.name for p in status.processes] == [
@@ -75,21 +75,21 @@ def test_standbys_are_expected() -> None:
         assert ours == [f"heron_container-{number}", f"topology_master-{number}", f"metrics_manager-{number}"]
 
 
-def test_a_standby_that_is_not_there_is_missed() -> None:
+def test_missing_standby_degrades_the_topology() -> None:
     status = topology_status(record(replicas=2), answers(0, 1, 2), NOW)
     assert status.state == "degraded"
     assert [c.id for c in status.containers if c.state is not S.RUNNING] == [100_001]
     assert "heron_container-100001" in status.cause()
 
 
-def test_a_silent_container_that_had_published_itself_is_dead_with_all_its_processes() -> None:
+def test_silent_published_container_is_dead_with_its_processes() -> None:
     status = topology_status(record(), answers(0, 1), NOW)
     assert status.state == "degraded"
     dead = {p.name for p in status.processes if p.state is S.DEAD}
     assert dead == {p.name for p in status.processes if p.container == 2}
 
 
-def test_a_container_that_is_being_restarted_says_so() -> None:
+def test_restarting_container_is_shown() -> None:
     told = answers(0, 1)
     assert told.scheduler is not None
     again = process("heron_container", "heron_container-2", 2, S.RESTARTING, restarts=1, last_error="killed by SIGKILL")
@@ -101,7 +101,7 @@ def test_a_container_that_is_being_restarted_says_so() -> None:
     assert status.unwell()[0] == again
 
 
-def test_restarts_of_a_container_and_their_cause_come_from_its_scheduler() -> None:
+def test_restarts_of_a_container_come_from_its_scheduler() -> None:
     told = answers(0, 1, 2)
     assert told.scheduler is not None
     past = replace(told.scheduler.containers[1], restarts=4, last_error="killed by SIGKILL")
@@ -112,7 +112,7 @@ def test_restarts_of_a_container_and_their_cause_come_from_its_scheduler() -> No
     assert status.state == "running", "what is past does not count against it"
 
 
-def test_after_submit_everything_is_starting_and_not_for_ever() -> None:
+def test_new_topology_is_starting_for_a_limited_time() -> None:
     young = replace(record(planned=False, containers=()), scheduler=None)
     assert topology_status(young, Answers(), 1000.0 + START_GRACE_SECS - 1).state == "starting"
     old = topology_status(young, Answers(), 1000.0 + START_GRACE_SECS + 1)
@@ -122,7 +122,7 @@ def test_after_submit_everything_is_starting_and_not_for_ever() -> None:
     )  # fmt: skip
 
 
-def test_what_is_starting_and_waits_for_a_node_says_so() -> None:
+def test_container_waiting_for_a_node_is_named() -> None:
     told = answers(0)
     assert told.scheduler is not None
     waits = process(
@@ -136,7 +136,7 @@ def test_what_is_starting_and_waits_for_a_node_says_so() -> None:
     )  # fmt: skip
 
 
-def test_what_waits_in_a_queue_is_waiting_however_long_and_says_why() -> None:
+def test_queued_topology_is_waiting_with_its_reason() -> None:
     own = replace(process("heron_scheduler", "heron_scheduler", 0, S.STARTING), last_error="waiting: job 7 (Resources)")
     told = Answers(SchedulerStatus(own))
     for planned in (False, True):  # for the first time, or put back after a node was lost
@@ -151,14 +151,14 @@ def test_what_waits_in_a_queue_is_waiting_however_long_and_says_why() -> None:
     assert "heron restart" not in status.cause(), "somebody has said more"
 
 
-def test_a_dead_scheduler_degrades_what_runs() -> None:
+def test_dead_scheduler_degrades_a_running_topology() -> None:
     told = replace(answers(0, 1, 2, scheduler=False), errors={"heron_scheduler": "nobody answers"})
     status = topology_status(record(), told, NOW)
     assert status.state == "degraded"
     assert (status.processes[0].state, status.processes[0].last_error) == (S.DEAD, "nobody answers")
 
 
-def test_causes_of_all_stream_managers_are_joined() -> None:
+def test_causes_of_all_stream_managers_are_merged() -> None:
     cause = Cause(CauseKind.TASK, "count", 2, 2)
     managers = tuple(StreamManagerStatus(n, True, causes=(cause,)) for n in (1, 2))
     told = replace(answers(0, 1, 2), master=MasterStatus(1, RUNNING, PlanVersion(1, 1), managers))
@@ -172,7 +172,7 @@ SLOW = Bottleneck("count", 2, 4.0)
     ("flows", "state", "says"),
     [
         ([FlowStatus(5), FlowStatus()], "running", ""),
-        ([FlowStatus(5, 31_000, SLOW), FlowStatus(2)], "running", ""),  # others get through
+        ([FlowStatus(5, 31_000, SLOW), FlowStatus(2)], "running", ""),  # other tuples get through
         (
             [FlowStatus(5, 31_000, Bottleneck("split", 1, 1.0)), FlowStatus(0, 0, SLOW)],
             "failing",
@@ -185,7 +185,7 @@ SLOW = Bottleneck("count", 2, 4.0)
         ),
     ],
 )
-def test_a_topology_through_which_nothing_gets_is_failing(flows: list[FlowStatus], state: str, says: str) -> None:
+def test_topology_with_a_stalled_flow_is_failing(flows: list[FlowStatus], state: str, says: str) -> None:
     managers = tuple(StreamManagerStatus(n, True, flow=flow) for n, flow in enumerate(flows, 1))
     told = replace(answers(0, 1, 2), master=MasterStatus(1, RUNNING, PlanVersion(1, 1), managers))
     status = topology_status(record(), told, NOW)
@@ -206,7 +206,7 @@ def test_a_topology_through_which_nothing_gets_is_failing(flows: list[FlowStatus
         (True, FlowStatus(), (), True, "paused"),
     ],
 )
-def test_a_topology_whose_spouts_are_at_their_end_has_finished(
+def test_topology_with_all_spouts_at_their_end_has_finished(
     at_end: bool, flow: FlowStatus, unconfirmed: tuple[int, ...], paused: bool, state: str
 ) -> None:
     found = record()
@@ -217,7 +217,7 @@ def test_a_topology_whose_spouts_are_at_their_end_has_finished(
         processes = []
         for each in container.processes:
             doing = AT_END if each.component in spouts and not left else ""
-            left = left and each.component not in spouts  # one of them goes on
+            left = left and each.component not in spouts  # the other spout continues
             processes.append(replace(each, doing=doing))
         told.containers[number] = replace(container, processes=tuple(processes))  # type: ignore[index]
     manager = StreamManagerStatus(1, True, flow=flow)
@@ -247,7 +247,7 @@ def test_a_topology_whose_spouts_are_at_their_end_has_finished(
         (RUNNING, [S.RUNNING, S.STOPPED], 0, True, "degraded"),
     ],
 )
-def test_the_state_of_the_whole(
+def test_topology_state_follows_process_states(
     wanted: TopologyState, states: list[ProcessState], restarts: int, planned: bool, state: str
 ) -> None:
     past = {"restarts": restarts, "young_deaths": restarts}
@@ -255,10 +255,10 @@ def test_the_state_of_the_whole(
     assert topology_state(wanted, processes, planned) == state
 
 
-def test_what_has_died_now_and_then_in_a_long_life_does_not_keep_dying() -> None:
+def test_rare_deaths_in_a_long_life_do_not_make_it_failing() -> None:
     old = process("k", "old", 1, S.STARTING, restarts=40, young_deaths=1)
     assert topology_state(RUNNING, [process("k", "p", 1), old], True) == "degraded"
-    asked = process("k", "asked", 1, S.STARTING, restarts=2, young_deaths=3)  # it left by itself, as a plan said
+    asked = process("k", "asked", 1, S.STARTING, restarts=2, young_deaths=3)  # it exited on request of a plan
     assert topology_state(RUNNING, [process("k", "p", 1), asked], True) == "degraded"
 
 
@@ -267,7 +267,7 @@ def test_what_has_died_now_and_then_in_a_long_life_does_not_keep_dying() -> None
     told=st.lists(st.tuples(st.sampled_from(list(S)), st.integers(0, 5)), min_size=1),
     planned=st.booleans(),
 )
-def test_it_is_running_exactly_when_all_run(
+def test_topology_is_running_exactly_if_all_processes_run(
     wanted: TopologyState, told: list[tuple[ProcessState, int]], planned: bool
 ) -> None:
     processes = [process("k", "p", 1, state, restarts=restarts, young_deaths=restarts) for state, restarts in told]
@@ -277,7 +277,7 @@ def test_it_is_running_exactly_when_all_run(
     assert state == topology_state(wanted, processes[::-1], planned)
 
 
-def test_json_has_the_fixed_shape_and_nulls() -> None:
+def test_json_has_a_fixed_shape_with_nulls() -> None:
     data = as_json(topology_status(record(), answers(0, 1), NOW))
     assert list(data) == [
         "cluster", "role", "environ", "topology", "state", "cause", "mode", "submitted_at", "code_user",
@@ -296,7 +296,7 @@ def test_json_has_the_fixed_shape_and_nulls() -> None:
     assert data["processes"][0]["component"] is None
 
 
-def test_a_container_in_trouble_degrades_what_runs_and_is_the_cause() -> None:
+def test_container_in_trouble_degrades_the_topology() -> None:
     told = answers(0, 1, 2)
     full = "the disk of /d is full"
     told = replace(told, containers={n: replace(a, trouble=full if n else "") for n, a in told.containers.items()})
@@ -309,12 +309,12 @@ FRAME = ExceptionReport("count", "container_2_count_3", "KeyError", "'usr'", "",
 
 
 def counting(**of_count: float) -> Answers:
-    """Everybody answers; ``count`` has these counters."""
+    """Return answers of all processes, with these counters for ``count``."""
     counts = {"count": {f"__{name.replace('_', '-')}-count": total for name, total in of_count.items()}}
     return replace(answers(0, 1, 2), counts=counts, exceptions=(FRAME,))
 
 
-def test_a_bolt_of_which_no_tuple_gets_through_is_the_first_diagnosis() -> None:
+def test_bolt_that_fails_all_tuples_is_the_first_cause() -> None:
     flow = FlowStatus(in_flight=5, stalled_ms=40_000)
     master = MasterStatus(1, RUNNING, PlanVersion(1, 1), (StreamManagerStatus(1, True, flow=flow),))
     told = replace(counting(execute=40, exception=40, fail=40), master=master)
@@ -328,16 +328,16 @@ def test_a_bolt_of_which_no_tuple_gets_through_is_the_first_diagnosis() -> None:
     ("counts", "state"),
     [
         ({"execute": 5000, "exception": 5000}, "failing"),  # nothing is tracked, so nothing stalls
-        ({"execute": 20, "exception": 20}, "running"),  # said, but perhaps only the first ones are bad
+        ({"execute": 20, "exception": 20}, "running"),  # shown, but perhaps only the first tuples are bad
         ({"execute": 5000, "exception": 200, "ack": 4800, "fail": 200}, "running"),
         ({"execute": 5000, "exception": 50, "fail": 5000}, "running"),  # batches
     ],
 )
-def test_a_topology_fails_when_many_tuples_have_failed_and_none_got_through(counts: Any, state: str) -> None:
+def test_topology_fails_if_many_tuples_fail_and_none_succeeds(counts: Any, state: str) -> None:
     assert topology_status(record(), counting(**counts), NOW).state == state
 
 
-def test_an_instance_that_its_own_code_ends_again_and_again_is_failing_while_it_runs() -> None:
+def test_instance_that_keeps_exiting_by_its_own_error_is_failing() -> None:
     def looping(since: float, deaths: int, error: str) -> str:
         told = answers(0, 1, 2)
         rows = tuple(
@@ -353,7 +353,7 @@ def test_an_instance_that_its_own_code_ends_again_and_again_is_failing_while_it_
     assert looping(NOW - 2, 4, "killed by SIGKILL") == "running", "of no fault of its own"
 
 
-def test_guarantee_and_records_put_aside_are_shown() -> None:
+def test_guarantee_and_dead_letter_count_are_shown() -> None:
     told = replace(answers(0, 1, 2), counts={"count": {"failed-record-count": 7.0}})
     status = topology_status(record(), told, NOW)
     assert (as_json(status)["mode"], as_json(status)["put_aside"]) == ("ATMOST_ONCE", 7)

@@ -1,4 +1,4 @@
-"""What a metrics manager knows, what each sink is told, what survives its restart."""
+"""Collection of a metrics manager: newest reports, changes since a version, and restarts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def all_time(known: Collection) -> dict[str, float]:
     return {newest.instance: totals.counters()["n"] for newest, totals in known.all_time()}
 
 
-def test_a_sink_is_told_what_changed_since_it_asked() -> None:
+def test_newest_returns_changes_since_a_version() -> None:
     known = Collection()
     known.take(report("a", 1, 1, 1))
     known.take(report("b", 1, 1, 1))
@@ -51,9 +51,7 @@ runs = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 6), st.integers
 
 
 @given(runs, st.integers(0, 60))
-def test_a_restart_loses_nothing_that_was_saved_and_doubles_nothing(
-    run: list[tuple[str, int, int]], crash: int
-) -> None:
+def test_restart_neither_loses_nor_doubles_saved_counts(run: list[tuple[str, int, int]], crash: int) -> None:
     known, plain = Collection(), Collection()
     for number, (name, incarnation, time) in enumerate(sorted(run, key=lambda r: (r[1], r[2]))):
         each = report(name, incarnation, time, 10.0 * time)
@@ -68,7 +66,7 @@ def test_a_restart_loses_nothing_that_was_saved_and_doubles_nothing(
     assert all_time(known) == all_time(plain)
 
 
-def test_bounds(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_processes_and_values_are_bounded(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(collection, "MAX_PROCESSES", 3)
     known = Collection()
     assert [known.take(report(f"p{n}", 1, 1, 1)) for n in range(5)] == [True] * 5
@@ -78,7 +76,7 @@ def test_bounds(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     assert not known.take(huge)
 
 
-def test_saved_totals_are_read_back_and_a_damaged_file_is_survived(tmp_path: Path) -> None:
+def test_saved_reports_round_trip_and_a_damaged_file_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "metrics" / "metrics_manager-1.state"
     assert load_reports(path) == ()
     known = Collection()
@@ -93,7 +91,7 @@ def test_saved_totals_are_read_back_and_a_damaged_file_is_survived(tmp_path: Pat
 
 
 def noise(rng: random.Random, task: int, incarnation: int, beat: int) -> ProcessMetrics:
-    """What user code may do: a new name for each value that it sees, and an exception of its own each time."""
+    """Build a report like unbounded user code: a new name for each value, and a distinct exception each time."""
     names = [f"{rng.random()}{'x' * rng.choice((1, 30, 200))}" for _ in range(rng.choice((5, 100)))]
     sketch = encode_sketch(Sketch.of(rng.lognormvariate(0, 3) for _ in range(50)))
     raised = tuple(
@@ -107,9 +105,8 @@ def noise(rng: random.Random, task: int, incarnation: int, beat: int) -> Process
     )
 
 
-def test_a_flood_of_names_is_bounded() -> None:
-    """Whatever tasks report: what is kept stays within the bound, in bytes that Python really takes; it is counted what
-    is refused, and who does not grow is heard to the end."""
+def test_memory_of_unbounded_names_is_bounded() -> None:
+    """Stored reports stay within the bound in allocated bytes, rejections are counted, and steady processes stay."""
     rng, most = random.Random(7), MiB // 2
     tracemalloc.start()
     try:
@@ -127,7 +124,7 @@ def test_a_flood_of_names_is_bounded() -> None:
         with_it, _ = tracemalloc.get_traced_memory()
         del known
         gc.collect()
-        # What went with it is what it took: other code of the process allocates and caches meanwhile, too.
+        # Measures what is freed with the collection, because other code also allocates meanwhile.
         took = with_it - tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
@@ -138,7 +135,7 @@ def all_time_of(known: Collection, name: str) -> float:
     return next(totals.counters()["n"] for newest, totals in known.all_time() if newest.instance == name)
 
 
-def test_beyond_the_bound_the_process_that_is_silent_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_longest_silent_process_is_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collection, "MAX_PROCESSES", 3)
     known = Collection()
     for number in range(2000):
@@ -149,7 +146,7 @@ def test_beyond_the_bound_the_process_that_is_silent_for_longest_makes_room(monk
     assert known.refused == 0
 
 
-def test_a_report_with_a_bad_sketch_is_refused_whole() -> None:
+def test_report_with_a_bad_sketch_is_rejected_whole() -> None:
     collection = Collection()
     good = ProcessMetrics("word", "word_1", 1, 1, 1, 10.0, {"c": 1.0}, {"g": 1.0}, {}, (), 1.0)
     assert collection.take(good)

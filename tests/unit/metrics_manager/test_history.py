@@ -1,4 +1,4 @@
-"""Laws of what a container adds to its topology's history: totals come back as sums, whatever dies in between."""
+"""History rows of a container: their sums equal the totals across faults of any process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STEPS = st.lists(
 
 
 class Told:
-    """Processes that count, and reports of them, with the truth beside."""
+    """Counting processes and their reports, with the expected totals."""
 
     def __init__(self) -> None:
         self.now = 1_764_000_000.0
@@ -35,7 +35,7 @@ class Told:
         self.values: dict[tuple[int, int], list[float]] = defaultdict(list)
 
     def report(self, task: int, growth: float) -> list[ProcessMetrics]:
-        """What is known of a process after it has grown: all its incarnations."""
+        """Return the reports of all incarnations of a process after it has counted more."""
         self.now += 3.7
         key = (task, self.incarnations[task])
         self.totals[key] += growth
@@ -59,7 +59,7 @@ class Told:
 
 
 @given(STEPS)
-def test_sums_of_rows_are_totals_whatever_dies(steps: list[tuple[str, int, float]]) -> None:
+def test_sums_of_rows_equal_the_totals_across_faults(steps: list[tuple[str, int, float]]) -> None:
     told, growing, saved, written = Told(), Growing(max_rows=12), (), []
     exceptions, happened = 0, list[str]()
     latest: dict[int, list[ProcessMetrics]] = {}
@@ -71,7 +71,7 @@ def test_sums_of_rows_are_totals_whatever_dies(steps: list[tuple[str, int, float
             told.incarnations[task] += 1
         elif step == "metrics manager dies":
             growing = Growing(saved, max_rows=12)
-            for reports in latest.values():  # it has what was saved, and is told the rest
+            for reports in latest.values():  # it has the saved reports, and receives the others
                 growing.take(reports)
         else:
             rows, news = growing.take_rows()
@@ -110,7 +110,7 @@ ROWS = st.builds(
 
 
 @given(st.lists(ROWS, max_size=12), st.integers(0, 12), st.randoms())
-def test_levels_are_the_same_whatever_was_added_first(rows: list[MetricRow], cut: int, random: object) -> None:
+def test_roll_up_is_independent_of_order(rows: list[MetricRow], cut: int, random: object) -> None:
     def of(chosen: list[MetricRow], level: str) -> list[MetricRow]:
         return roll_up([dataclasses.replace(row, bins=dict(row.bins)) for row in chosen], level)
 
@@ -122,7 +122,7 @@ def test_levels_are_the_same_whatever_was_added_first(rows: list[MetricRow], cut
 
 
 @given(st.lists(st.floats(0.001, 1e4), min_size=1, max_size=60), st.integers(1, 6))
-def test_percentiles_of_merged_sketches_are_those_of_all_values(values: list[float], parts: int) -> None:
+def test_percentiles_of_merged_sketches_cover_all_values(values: list[float], parts: int) -> None:
     rows = [
         MetricRow(0, 1, "word", "a", "m", "latency", bins=dict(Sketch.of(values[n::parts]).bins)) for n in range(parts)
     ]  # fmt: skip
@@ -134,7 +134,7 @@ def test_percentiles_of_merged_sketches_are_those_of_all_values(values: list[flo
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(1, 30)), max_size=12), st.integers(0, 300))
-def test_files_kept_are_the_newest_and_within_the_bound(found: list[tuple[int, int]], most: int) -> None:
+def test_kept_files_are_the_newest_within_the_bound(found: list[tuple[int, int]], most: int) -> None:
     files = [(f"{n}", size, date_of(age * LEVEL_MS["1d"])) for n, (age, size) in enumerate(sorted(found))]
     gone = set(beyond(files, most, date_of(50 * LEVEL_MS["1d"])))
     kept = [file for file in files if file[0] not in gone]
@@ -144,7 +144,7 @@ def test_files_kept_are_the_newest_and_within_the_bound(found: list[tuple[int, i
     assert len(kept) <= 1 or kept[0][2] >= date_of(50 * LEVEL_MS["1d"])
 
 
-def test_files_come_soon_at_first_and_then_less_often() -> None:
+def test_file_intervals_grow_to_their_maximum() -> None:
     files, due = Files(60.0, 0.0), []
     for now in range(400):
         if files.due(float(now)):
@@ -152,7 +152,7 @@ def test_files_come_soon_at_first_and_then_less_often() -> None:
     assert due == [10, 30, 70, 130, 190, 250, 310, 370]
 
 
-def test_names_of_files() -> None:
+def test_file_names_are_parsed() -> None:
     assert number_of(file_name(3, 17), 3) == 17
     assert number_of(file_name(31, 17), 3) is None
     assert number_of("c3-x.parquet", 3) is None

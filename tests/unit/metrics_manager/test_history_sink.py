@@ -1,4 +1,4 @@
-"""The ``history`` sink with real files: what stands in them, whatever died; bounds; a full disk."""
+"""``history`` sink with real files: contents across faults, bounds, and a full disk."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def emitted(tmp_path: Path) -> float:
     return sum(row["sum"] for row in rows(tmp_path) if row["metric"] == "__emit-count/default")
 
 
-async def test_rows_are_growth_and_hold_what_was_measured(tmp_path: Path) -> None:
+async def test_rows_contain_growth_and_measured_values(tmp_path: Path) -> None:
     now = time.time()
     sink = await told(context(tmp_path, **EACH_BEAT), report(now, 10), report(now + 1, 25))
     await sink.close()
@@ -86,7 +86,7 @@ async def test_rows_are_growth_and_hold_what_was_measured(tmp_path: Path) -> Non
     assert (event["kind"], event["count"], event["text"]) == ("exception", 2, "ValueError: bad")
 
 
-async def test_a_metrics_manager_that_was_killed_goes_on_where_the_files_end(tmp_path: Path) -> None:
+async def test_killed_metrics_manager_resumes_after_its_last_file(tmp_path: Path) -> None:
     now = time.time()
     await told(context(tmp_path, **EACH_BEAT), report(now, 10))
     await told(context(tmp_path), report(now + 1, 20))  # killed before a file was due
@@ -96,7 +96,7 @@ async def test_a_metrics_manager_that_was_killed_goes_on_where_the_files_end(tmp
 
 
 @pytest.mark.parametrize("file_is_there", [False, True])
-async def test_it_knows_whether_its_last_file_got_its_name(
+async def test_sink_detects_whether_its_last_file_was_renamed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_is_there: bool
 ) -> None:
     now = time.time()
@@ -118,7 +118,7 @@ async def test_it_knows_whether_its_last_file_got_its_name(
     assert emitted(tmp_path) == 40
 
 
-async def test_a_full_disk_is_named_and_costs_no_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_disk_is_reported_and_loses_no_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time()
     found = context(tmp_path, **EACH_BEAT)
     sink = await told(found, report(now, 10))
@@ -138,9 +138,7 @@ async def test_a_full_disk_is_named_and_costs_no_sum(tmp_path: Path, monkeypatch
     await sink.close()
 
 
-async def test_a_file_that_nobody_waits_for_any_more_counts_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_file_of_an_abandoned_flush_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = context(tmp_path, **EACH_BEAT)
     sink = await told(found)
     begun, go_on, write = threading.Event(), threading.Event(), history._write_table
@@ -166,7 +164,7 @@ async def test_a_file_that_nobody_waits_for_any_more_counts_once(
     assert emitted(tmp_path) == 25
 
 
-async def test_the_oldest_files_go(tmp_path: Path) -> None:
+async def test_oldest_files_are_removed(tmp_path: Path) -> None:
     now = time.time()
     settings = {**EACH_BEAT, "heron.history.max.bytes": 8000}
     sink = await told(context(tmp_path, **settings), *(report(now + n, n) for n in range(10)))
@@ -177,7 +175,7 @@ async def test_the_oldest_files_go(tmp_path: Path) -> None:
     assert files[-1].name == "c1-9.parquet" or max(int(f.stem.partition("-")[2]) for f in files) == 10
 
 
-async def test_container_0_describes_the_topology_and_clears_what_is_too_old(tmp_path: Path) -> None:
+async def test_container_0_describes_the_topology_and_removes_old_data(tmp_path: Path) -> None:
     found = context(tmp_path, 0, **EACH_BEAT)
     store = open_store(found.launch.store_url)
     store.open()
@@ -207,7 +205,7 @@ async def test_container_0_describes_the_topology_and_clears_what_is_too_old(tmp
     assert (event["kind"], event["text"]) == ("plan", "tasks word: 2; containers: 1")
 
 
-async def test_without_pyarrow_or_a_folder_the_cure_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_pyarrow_or_folder_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = context(tmp_path)
     docker = replace(found, launch=replace(found.launch, settings={"heron.scheduler": "docker"}))
     with pytest.raises(Exception, match=r"set heron\.history\.folder to a folder"):

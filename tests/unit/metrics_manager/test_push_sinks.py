@@ -1,4 +1,4 @@
-"""Graphite and StatsD: names, differences, and both sinks against real listeners that speak TCP and UDP."""
+"""Graphite and StatsD sinks: names, differences, and real TCP and UDP listeners."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def context(tmp_path: Path, **settings: object) -> SinkContext:
 
 
 @given(st.text(max_size=300), st.text(max_size=300), st.floats(allow_nan=True))
-def test_a_line_is_always_one_line_of_three_words(component: str, name: str, value: float) -> None:
+def test_graphite_line_has_three_words(component: str, name: str, value: float) -> None:
     process = ProcessValues(component, "i", 1_000.0, {name: value})
     for line in graphite_lines("heron.prod", "t", [process]):
         path, number, moment = line.split(" ")
@@ -55,7 +55,7 @@ def test_a_line_is_always_one_line_of_three_words(component: str, name: str, val
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=20))
-def test_the_differences_that_left_sum_to_the_total(steps: list[tuple[int, bool]]) -> None:
+def test_sent_differences_sum_to_the_total(steps: list[tuple[int, bool]]) -> None:
     differences, total, told = Differences(), 0, 0.0
     for growth, leaves in steps:
         total += growth
@@ -68,20 +68,20 @@ def test_the_differences_that_left_sum_to_the_total(steps: list[tuple[int, bool]
 
 
 @given(st.lists(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=90)))
-def test_datagrams_hold_whole_lines_and_are_small(lines: list[str]) -> None:
+def test_datagrams_hold_complete_lines_and_are_small(lines: list[str]) -> None:
     packets = list(datagrams(lines, 64))
     assert all(0 < len(packet) <= 64 for packet in packets)
     assert [line for packet in packets for line in packet.decode().split("\n")] == [n for n in lines if len(n) <= 64]
 
 
 @pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:0", "host:70000", "host:x"])
-def test_bad_addresses_are_told(text: str) -> None:
+def test_invalid_address_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="host:port"):
         parse_address(text)
     assert parse_address("[::1]:2003") == ("::1", 2003)
 
 
-async def test_graphite_gets_totals_over_tcp_and_again_after_a_break(tmp_path: Path) -> None:
+async def test_graphite_receives_totals_and_again_after_a_disconnect(tmp_path: Path) -> None:
     lines: asyncio.Queue[str] = asyncio.Queue()
     writers: list[asyncio.StreamWriter] = []
 
@@ -119,7 +119,7 @@ async def test_graphite_gets_totals_over_tcp_and_again_after_a_break(tmp_path: P
         writer.close()
 
 
-async def test_graphite_that_is_away_is_an_error_not_a_hang(tmp_path: Path) -> None:
+async def test_unavailable_graphite_raises_instead_of_hanging(tmp_path: Path) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{closed.getsockname()[1]}"
@@ -132,7 +132,7 @@ async def test_graphite_that_is_away_is_an_error_not_a_hang(tmp_path: Path) -> N
         await sink.close()
 
 
-async def test_statsd_gets_differences_over_udp(tmp_path: Path) -> None:
+async def test_statsd_receives_differences_over_udp(tmp_path: Path) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
         listener.bind(("127.0.0.1", 0))
         listener.setblocking(False)

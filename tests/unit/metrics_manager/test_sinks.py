@@ -1,4 +1,4 @@
-"""The sinks, each for real: lines in a file, a scrape over HTTP, and a bad neighbour that disturbs nobody."""
+"""Metrics sinks: JSON lines in a file, Prometheus over HTTP, and isolation of failing sinks."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def collection(context: SinkContext) -> Collection:
     return context.metrics
 
 
-async def test_json_lines_hold_each_report_once(context: SinkContext, tmp_path: Path) -> None:
+async def test_json_lines_contain_each_report_once(context: SinkContext, tmp_path: Path) -> None:
     sink = JsonLinesSink()
     await sink.open(context)
     await sink.flush()
@@ -67,7 +67,7 @@ async def test_json_lines_hold_each_report_once(context: SinkContext, tmp_path: 
     await sink.close()
 
 
-async def test_what_an_earlier_run_saved_is_not_written_again(context: SinkContext, tmp_path: Path) -> None:
+async def test_restored_reports_are_not_written_again(context: SinkContext, tmp_path: Path) -> None:
     collection(context).restore([word()])
     sink = JsonLinesSink()
     await sink.open(replace(context, restored=context.metrics.version))
@@ -78,7 +78,7 @@ async def test_what_an_earlier_run_saved_is_not_written_again(context: SinkConte
     assert len((tmp_path / "metrics" / "metrics-1.jsonl").read_text().splitlines()) == 1
 
 
-async def test_a_flush_that_was_given_up_writes_its_lines_once(
+async def test_abandoned_flush_writes_its_lines_once(
     context: SinkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on, append = threading.Event(), jsonlines.append
@@ -103,7 +103,7 @@ async def test_a_flush_that_was_given_up_writes_its_lines_once(
     assert len((tmp_path / "metrics" / "metrics-1.jsonl").read_text().splitlines()) == 2
 
 
-def test_the_file_is_rotated_and_bounded(tmp_path: Path) -> None:
+def test_file_is_rotated_and_bounded(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     for number in range(50):
         jsonlines.append(path, f"{number:09}\n".encode(), 100)
@@ -131,7 +131,7 @@ async def opened(context: SinkContext) -> AsyncIterator[PrometheusSink]:
         await sink.close()
 
 
-async def test_prometheus_scrapes_base_units_and_only_the_five_labels(context: SinkContext, tmp_path: Path) -> None:
+async def test_prometheus_scrape_uses_base_units_and_five_labels(context: SinkContext, tmp_path: Path) -> None:
     collection(context).take(word())
     async with opened(context) as sink:
         assert (tmp_path / "metrics" / "prometheus-1.port").read_text() == f"{sink.port}\n"
@@ -159,7 +159,7 @@ async def test_prometheus_scrapes_base_units_and_only_the_five_labels(context: S
         assert await scrape(sink.port, "x" * 100_000) == ""
 
 
-async def test_clashing_user_names_do_not_spoil_the_scrape(context: SinkContext) -> None:
+async def test_clashing_user_names_keep_the_scrape_valid(context: SinkContext) -> None:
     collection(context).take(word(**{"a-b": 1.0, "a.b": 2.0}))
     async with opened(context) as sink:
         body = (await scrape(sink.port)).split("\r\n\r\n", 1)[1]
@@ -168,7 +168,7 @@ async def test_clashing_user_names_do_not_spoil_the_scrape(context: SinkContext)
 
 
 class Bad:
-    """A sink that fails until it is told to work."""
+    """Sink that fails until told to work."""
 
     works = False
     flushes = 0
@@ -184,7 +184,7 @@ class Bad:
 
 
 class Slow(Bad):
-    """A sink that never comes back."""
+    """Sink that never returns."""
 
     flushes = 0
 
@@ -199,7 +199,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_failing_and_slow_sinks_hold_up_nobody(
+async def test_failing_and_slow_sinks_do_not_block_others(
     context: SinkContext, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "LAST_FLUSH_SECONDS", 0.05)
@@ -225,13 +225,13 @@ async def test_failing_and_slow_sinks_hold_up_nobody(
     assert Slow.flushes == 2, "one that hung and the last"
 
 
-def test_unknown_sinks_are_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_sinks_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert list(find_sinks(["jsonlines", "nonsense"])) == ["jsonlines"]
     assert "nonsense" in caplog.text
     assert "prometheus" in caplog.text
 
 
-def test_a_sink_that_cannot_be_imported_is_named_with_its_distribution(
+def test_unimportable_sink_is_logged_with_its_distribution(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     offers = {"heronry.metrics_sinks": {"mine": "no_such_module:Sink"}}

@@ -1,4 +1,4 @@
-"""A checkpoint that another topology begins with: nothing is lost, mixed up or read twice, whatever tasks it has."""
+"""Adoption of a checkpoint by another topology: no loss, mix-up or double read for any tasks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SHAPES = {"words": "a spout", "count": "a bolt with keys of 1 field", "out": "a 
 
 
 def bolt(name: str, *fields: str) -> ComponentSpec:
-    """Reads words, grouped by these fields."""
+    """Return a bolt that reads words grouped by these fields."""
     kind = GroupingKind.FIELDS if fields else GroupingKind.SHUFFLE
     return ComponentSpec(
         name, ComponentKind.BOLT, "m:B", inputs=(InputSpec("words", "default", GroupingSpec(kind, fields)),)
@@ -50,7 +50,7 @@ SAME = TopologyDefinition("t", "t-2", (WORDS, bolt("count", "word"), bolt("out")
 
 @st.composite
 def histories(draw: st.DrawFn) -> Manifest:
-    """The last of some checkpoints; the tasks of count change between them."""
+    """Draw the last of several checkpoints between which the tasks of count change."""
     last, table = initial_manifest("t-1"), tuple(initial_table([2, 3]))
     fresh = 5
     for number in range(1, draw(st.integers(1, 12)) + 1):
@@ -69,7 +69,7 @@ def histories(draw: st.DrawFn) -> Manifest:
 
 
 @given(histories(), st.permutations(range(1, 9)), st.integers(1, 6))
-def test_every_file_and_group_is_where_it_was_under_its_new_name(
+def test_adopted_files_and_groups_keep_their_contents_under_new_names(
     manifest: Manifest, ids: list[int], count: int
 ) -> None:
     tasks = {"words": [ids[0]], "out": [ids[1]], "count": sorted(ids[2 : 2 + count])}
@@ -110,11 +110,13 @@ def _of(definition: TopologyDefinition, **kept: Kept) -> list[str]:
         ("out", Kept(own=True), replace(SAME, components=(replace(WORDS, name="out"),)), True),
     ],
 )
-def test_what_has_no_place_is_found(component: str, kept: Kept, definition: TopologyDefinition, lost: bool) -> None:
+def test_state_without_a_component_is_found(
+    component: str, kept: Kept, definition: TopologyDefinition, lost: bool
+) -> None:
     assert _of(definition, **{component: kept}) == ([component] if lost else [])
 
 
-def test_what_is_dropped_is_not_read() -> None:
+def test_dropped_state_is_not_read() -> None:
     part = StatePart("count", 2, 7, 2, 1, 0, 1, "x", ALL_GROUPS)
     own = StatePart("words", 1, 7, 2, 1, 0, 1, "x", 0)
     table = {"count": (2,) * 1024}
@@ -129,6 +131,6 @@ def test_what_is_dropped_is_not_read() -> None:
     assert [part.component for part in files.values()] == ["words"]
 
 
-def test_shapes() -> None:
+def test_shape_describes_kind_and_keys() -> None:
     assert [shape_of(spec) for spec in SAME.components] == list(SHAPES.values())
     assert shape_of(bolt("x", "a", "b")) == "a bolt with keys of 2 fields"

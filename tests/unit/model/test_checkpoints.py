@@ -1,4 +1,4 @@
-"""Laws of manifests: which files a group is read from, and that no file older than eight checkpoints is needed."""
+"""Manifests: the files a key group is read from, none older than eight checkpoints."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def part(task: int, checkpoint: int, turn: int, groups: int, component: str = "c
 
 
 def history(seed: int, length: int) -> list[Manifest]:
-    """Checkpoints of a component whose tasks come and go between them."""
+    """Return checkpoints of a component whose tasks change between them."""
     draw = random.Random(seed)
     tasks = [1, 2, 3]
     table = initial_table(tasks)
@@ -50,12 +50,12 @@ def history(seed: int, length: int) -> list[Manifest]:
 
 
 @given(st.sets(st.integers(0, KEY_GROUPS - 1)))
-def test_a_set_of_groups_is_an_integer(groups: set[int]) -> None:
+def test_set_of_groups_is_an_integer(groups: set[int]) -> None:
     table = [7 if group in groups else 8 for group in range(KEY_GROUPS)]
     assert [group for group in range(KEY_GROUPS) if groups_of(table, 7) >> group & 1] == sorted(groups)
 
 
-def test_among_eight_turns_each_group_is_full_once() -> None:
+def test_each_group_is_full_once_in_eight_turns() -> None:
     for first in (0, 5):
         full = [full_groups(turn) for turn in range(first, first + FULL_EVERY)]
         assert sum(full) == ALL_GROUPS
@@ -63,7 +63,7 @@ def test_among_eight_turns_each_group_is_full_once() -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(1, 20))
-def test_a_group_is_read_from_its_last_full_block_on(seed: int, length: int) -> None:
+def test_group_is_read_from_its_last_full_block(seed: int, length: int) -> None:
     manifests = history(seed, length)
     newest = manifests[-1]
     layers = newest.layers["count"]
@@ -79,7 +79,7 @@ def test_a_group_is_read_from_its_last_full_block_on(seed: int, length: int) -> 
     assert newest.layers["count"] == needed_layers(tuple(everything))
 
 
-def test_a_manifest_of_parts_that_do_not_belong_together_is_refused() -> None:
+def test_inconsistent_parts_are_rejected() -> None:
     table = initial_table([1, 2])
     base, tables = initial_manifest("id"), {"count": table}
     one, two = (part(task, 3, 0, groups_of(table, task)) for task in (1, 2))
@@ -97,7 +97,7 @@ def test_a_manifest_of_parts_that_do_not_belong_together_is_refused() -> None:
             next_manifest(base, parts, NO_PLAN, tables)
 
 
-def test_tokens_of_tasks_that_went_are_the_lowest_tasks() -> None:
+def test_tokens_of_removed_tasks_belong_to_the_lowest_task() -> None:
     parts = [part(1, 3, 0, 0, "sink", "a b"), part(2, 3, 0, 0, "sink", "c"), part(5, 3, 0, 0, "other", "x")]
     manifest = next_manifest(initial_manifest("id"), parts, NO_PLAN, {})
     names = [t.name for t in manifest.tokens_of(1, [1, 2], "sink")]

@@ -1,4 +1,4 @@
-"""Which containers a topology has and what runs in them, as laws over any packing plan and number of masters."""
+"""Containers of a topology and their processes, for any packing plan and number of masters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUMBERS = st.lists(st.integers(1, MAX_TASK), min_size=1, max_size=6, unique=True
 
 
 def packing(numbers: list[int]) -> PackingPlan:
-    """Two tasks in each of these."""
+    """Return a plan with two tasks in each of these containers."""
     tasks = {number: (2 * rank + 1, 2 * rank + 2) for rank, number in enumerate(numbers)}
     plans = (ContainerPlan(n, tuple(InstancePlan(t, "bolt", t - 1) for t in tasks[n])) for n in numbers)
     return PackingPlan("t", tuple(plans))
@@ -28,7 +28,7 @@ def config(replicas: int) -> dict[str, Any]:
 
 
 @given(NUMBERS, REPLICAS)
-def test_every_master_has_a_container_of_its_own(numbers: list[int], replicas: int) -> None:
+def test_every_master_has_its_own_container(numbers: list[int], replicas: int) -> None:
     plan = packing(numbers)
     found = containers.containers_of(plan, config(replicas))
     assert len(found) == len(set(found)) == len(numbers) + replicas
@@ -42,7 +42,7 @@ def test_every_master_has_a_container_of_its_own(numbers: list[int], replicas: i
 
 
 @given(NUMBERS, REPLICAS)
-def test_each_container_has_what_it_needs_once(numbers: list[int], replicas: int) -> None:
+def test_each_container_has_its_processes_once(numbers: list[int], replicas: int) -> None:
     plan = packing(numbers)
     names: list[str] = []
     tasks: list[int] = []
@@ -57,7 +57,7 @@ def test_each_container_has_what_it_needs_once(numbers: list[int], replicas: int
 
 
 @given(NUMBERS, REPLICAS, st.integers(0, FIRST_STANDBY + 9))
-def test_what_the_topology_has_not_is_refused(numbers: list[int], replicas: int, other: int) -> None:
+def test_unknown_container_is_rejected(numbers: list[int], replicas: int, other: int) -> None:
     plan = packing(numbers)
     if other not in containers.containers_of(plan, config(replicas)):
         with pytest.raises(KeyError):
@@ -65,11 +65,11 @@ def test_what_the_topology_has_not_is_refused(numbers: list[int], replicas: int,
 
 
 @given(NUMBERS)
-def test_by_default_there_are_container_0_and_those_of_the_plan(numbers: list[int]) -> None:
+def test_default_containers_are_container_0_and_those_of_the_plan(numbers: list[int]) -> None:
     assert containers.containers_of(packing(numbers), {}) == (0, *numbers)
     assert containers.standbys_of({}) == ()
 
 
-def test_people_are_told_which_one_is_a_standby() -> None:
+def test_standby_is_labelled() -> None:
     assert [containers.label_of(number) for number in (0, 7, FIRST_STANDBY)] == ["0", "7", "100001 (standby)"]
     assert containers.listed((0, FIRST_STANDBY, 1, 2)) == "0, 1, 2, 100001"

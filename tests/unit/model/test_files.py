@@ -1,4 +1,4 @@
-"""Files that appear whole."""
+"""Atomic replacement of files, and listing of folders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from heron_runtime.files import entries, replace_file
 
 
-def test_a_file_is_replaced_with_its_mode(tmp_path: Path) -> None:
+def test_file_is_replaced_with_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     for content in (b"one", "twö"):
         replace_file(path, content, 0o400, durable=True)
@@ -23,7 +23,7 @@ def test_a_file_is_replaced_with_its_mode(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_many_that_write_one_path_do_not_meet(tmp_path: Path) -> None:
+def test_concurrent_writers_of_one_path_do_not_conflict(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     threads = [threading.Thread(target=replace_file, args=(path, b"x" * 100_000, 0o400)) for _ in range(8)]
     for thread in threads:
@@ -34,7 +34,7 @@ def test_many_that_write_one_path_do_not_meet(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_fails_leaves_the_old_content_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_replacement_keeps_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "config"
     path.write_text("old")
 
@@ -48,7 +48,7 @@ def test_what_fails_leaves_the_old_content_and_nothing_else(tmp_path: Path, monk
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_that_comes_and_goes_while_it_is_looked_into_is_no_error(tmp_path: Path) -> None:
+def test_folder_that_is_created_and_removed_concurrently_can_be_listed(tmp_path: Path) -> None:
     folder = tmp_path / "runtime"
     script = "import os, sys\nwhile True:\n os.mkdir(sys.argv[1])\n os.rmdir(sys.argv[1])\n"
     other = subprocess.Popen([sys.executable, "-S", "-c", script, str(folder)])

@@ -1,4 +1,4 @@
-"""Laws and golden vectors of key encoding: equal keys meet, in every process and for ever."""
+"""Key encoding: properties and golden vectors; equal keys meet in every process and release."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from heron_runtime.model.keys import UnsupportedKey, encode, group_of, group_of_many, key_group
 
-# To change one of these breaks every topology that keeps state by key.
+# A change to one of these breaks every topology with keyed state.
 GOLDEN = [
     ("", b"s", 542),
     ("the", b"sthe", 166),
@@ -58,7 +58,7 @@ numbers_ = st.one_of(
     st.decimals(allow_nan=False),
     st.sampled_from([Decimal(1), Decimal("1.0"), Decimal("0.5"), Decimal("Infinity")]),
     st.fractions(),
-    st.sampled_from([1 + 0j, 2j]),  # numpy's types have a test of their own: their == rounds the other side
+    st.sampled_from([1 + 0j, 2j]),  # numpy's types have their own test, because their == rounds the other operand
 )
 zones = st.sampled_from(
     [dt.UTC, ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York"), dt.timezone(dt.timedelta(hours=5))]
@@ -67,7 +67,7 @@ moments = st.one_of(
     st.dates(),
     st.datetimes(),
     st.datetimes(timezones=zones),
-    # A few moments around a change of the clocks, so that equal ones meet.
+    # Times around a clock change, so that equal ones occur.
     st.builds(
         lambda hour, fold, zone: dt.datetime(2024, 10, 27, hour, 30, fold=fold, tzinfo=zone),
         st.integers(0, 3), st.integers(0, 1), st.one_of(st.none(), zones),
@@ -84,12 +84,12 @@ keys = st.recursive(
 
 
 @pytest.mark.parametrize(("value", "encoded", "group"), GOLDEN)
-def test_golden_vectors(value: Any, encoded: bytes, group: int) -> None:
+def test_encoding_and_group_match_golden_vectors(value: Any, encoded: bytes, group: int) -> None:
     assert (encode(value), group_of(value), key_group((value,))) == (encoded, group, group)
 
 
 @pytest.mark.parametrize(("values", "group"), GOLDEN_MANY)
-def test_golden_vectors_of_several_fields(values: tuple[Any, ...], group: int) -> None:
+def test_group_of_several_fields_matches_golden_vectors(values: tuple[Any, ...], group: int) -> None:
     assert group_of_many(values) == key_group(values) == group
 
 
@@ -101,7 +101,7 @@ def has_fold(key: Any) -> bool:
 
 @given(keys, keys)
 def test_equal_keys_have_equal_encodings(a: Any, b: Any) -> None:
-    """But for the second time of an hour that comes twice, which Python takes for the first."""
+    """Except for the second occurrence of a repeated hour, which Python treats as equal to the first."""
     if a == b and not has_fold(a) and not has_fold(b):
         assert encode(a) == encode(b)
         assert group_of(a) == group_of(b)
@@ -109,19 +109,19 @@ def test_equal_keys_have_equal_encodings(a: Any, b: Any) -> None:
 
 
 @given(st.datetimes(timezones=zones), st.datetimes(timezones=zones))
-def test_times_with_a_zone_are_keys_by_their_instant(a: dt.datetime, b: dt.datetime) -> None:
+def test_zoned_times_are_keys_by_their_instant(a: dt.datetime, b: dt.datetime) -> None:
     assume(all(2 <= moment.year < 9999 for moment in (a, b)))
     assert (encode(a) == encode(b)) == (a.astimezone(dt.UTC) == b.astimezone(dt.UTC))
     assert encode(a) == encode(a.astimezone(dt.UTC))
 
 
-def test_an_hour_that_comes_twice_is_two_keys() -> None:
+def test_repeated_hour_yields_two_keys() -> None:
     first = dt.datetime(2024, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
     assert encode(first) != encode(first.replace(fold=1))
 
 
 @given(numbers_, numbers_)
-def test_numbers_have_one_encoding_exactly_if_equal(a: Any, b: Any) -> None:
+def test_numbers_have_equal_encodings_exactly_if_equal(a: Any, b: Any) -> None:
     if a == a and b == b:
         assert (encode(a) == encode(b)) == (a == b)
 
@@ -135,22 +135,22 @@ def test_every_numeric_type_agrees_on_an_integer(value: int) -> None:
 
 
 @given(st.tuples(st.text(), st.text()), st.tuples(st.text(), st.text()))
-def test_the_encoding_of_a_tuple_keeps_its_elements_apart(a: tuple[str, str], b: tuple[str, str]) -> None:
+def test_tuple_encoding_separates_its_elements(a: tuple[str, str], b: tuple[str, str]) -> None:
     assert (encode(a) == encode(b)) == (a == b)
 
 
-def test_numpy_scalars_stand_for_their_exact_values() -> None:
+def test_numpy_scalars_encode_their_exact_values() -> None:
     for value in (np.int64(1), np.uint8(3), np.bool_(True), np.float32(0.1), np.float64(0.1), np.float32(0.5)):
         assert encode(value) == encode(value.item())
     assert encode(np.longdouble(1) / 4) == encode(0.25)
 
 
-def test_nan_is_one_key_whatever_its_type() -> None:
+def test_nan_is_one_key_for_all_types() -> None:
     kinds = [math.nan, -math.nan, Decimal("nan"), Decimal("-sNaN"), np.float32("nan"), complex(math.nan, 1)]
     assert {encode(nan) for nan in kinds} == {b"nnan"}
 
 
-def test_types_that_never_compare_equal_keep_apart() -> None:
+def test_types_that_never_compare_equal_stay_distinct() -> None:
     midnight = dt.datetime(2024, 1, 1)
     apart = [
         "1",
@@ -167,7 +167,7 @@ def test_types_that_never_compare_equal_keep_apart() -> None:
     assert len({encode(value) for value in apart}) == len(apart)
 
 
-def test_subclasses_go_where_their_values_go() -> None:
+def test_subclasses_encode_like_their_values() -> None:
     class Colour(enum.StrEnum):
         RED = "red"
 
@@ -179,7 +179,7 @@ def test_subclasses_go_where_their_values_go() -> None:
     assert group_of(Level.HIGH) == group_of(3)
 
 
-def test_a_class_may_say_what_its_key_is() -> None:
+def test_class_may_define_its_key() -> None:
     class Point:
         def __init__(self, x: int, y: int) -> None:
             self.x, self.y = x, y
@@ -207,7 +207,7 @@ def test_a_class_may_say_what_its_key_is() -> None:
         ((1, [2]), "use tuple(value)"),
     ],
 )
-def test_other_types_are_refused_with_a_cure(value: Any, cure: str) -> None:
+def test_unsupported_type_is_rejected_with_a_remedy(value: Any, cure: str) -> None:
     for attempt in (group_of, lambda key: group_of_many(("a", key))):
         with pytest.raises(UnsupportedKey) as caught:
             attempt(value)
@@ -217,7 +217,7 @@ def test_other_types_are_refused_with_a_cure(value: Any, cure: str) -> None:
     assert cure in str(located)
 
 
-def test_endless_keys_end() -> None:
+def test_endlessly_nested_key_is_rejected() -> None:
     class Endless:
         def __heronry_key__(self) -> tuple[Endless]:
             return (self,)
@@ -226,12 +226,12 @@ def test_endless_keys_end() -> None:
         encode(Endless())
 
 
-def test_the_first_and_the_last_moment_of_time_are_keys() -> None:
+def test_extreme_datetimes_are_keys() -> None:
     east, west = dt.timezone(dt.timedelta(hours=14)), dt.timezone(dt.timedelta(hours=-12))
     assert encode(dt.datetime.min.replace(tzinfo=east)) < encode(dt.datetime.max.replace(tzinfo=west))
 
 
-def test_another_process_agrees_whatever_its_hash_seed() -> None:
+def test_encoding_is_independent_of_the_hash_seed() -> None:
     program = (
         "from heron_runtime.model.keys import key_group; "
         "print([key_group(k) for k in [('word',), (3.5,), ('a', 1), (frozenset('abcdef'),), (b'x', None)]])"
@@ -249,7 +249,7 @@ def test_another_process_agrees_whatever_its_hash_seed() -> None:
     }
 
 
-def test_groups_of_a_dictionary_are_spread_evenly() -> None:
+def test_key_groups_are_spread_evenly() -> None:
     counts = np.bincount([group_of(f"word{n}") for n in range(50_000)], minlength=1024)
     assert counts.min() > 15
     assert counts.max() < 100

@@ -1,4 +1,4 @@
-"""What other people may read of names, URLs and texts that hold secrets."""
+"""Masking of secrets in names, URLs and texts."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ SECRET = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=8
     ["db.password", "AWS_SECRET_ACCESS_KEY", "sig", "sas_token", "X-Amz-Signature", "spark.hadoop.fs.s3a.access.key",
      "account_key", "connection_string", "ssh.passphrase", "pass", "Authorization", "key"],
 )  # fmt: skip
-def test_names_of_secrets(name: str) -> None:
+def test_secret_name_is_recognized(name: str) -> None:
     assert is_secret(name)
 
 
 @pytest.mark.parametrize("name", ["topology.team.name", "author", "passengers", "key_by", "bypass.rate", "sort.keys"])
-def test_names_that_are_harmless(name: str) -> None:
+def test_harmless_name_is_not_a_secret(name: str) -> None:
     assert not is_secret(name)
 
 
 @given(SECRET)
-def test_credentials_are_hidden_wherever_they_stand(secret: str) -> None:
+def test_credentials_are_masked_in_any_text(secret: str) -> None:
     for text in (
         f"postgresql://ann:{secret}@db:5432/words",
         f"https://{secret}@example.org/repo",
@@ -50,16 +50,16 @@ def test_credentials_are_hidden_wherever_they_stand(secret: str) -> None:
     "text",
     ["http://host:80/a@b", "http://[::1]:80/a@b", "10:30 by ann@example.org", "a=b; rate: 5", "", "://", "=:"],
 )
-def test_what_holds_no_secret_is_kept(text: str) -> None:
+def test_text_without_secrets_is_kept(text: str) -> None:
     assert mask(text) == text
 
 
 @given(st.text("=:/@ \"'&passwordtoken\n", max_size=60))
-def test_any_text_is_masked_once(text: str) -> None:
+def test_masking_is_idempotent(text: str) -> None:
     assert mask(mask(text)) == mask(text)
 
 
 @pytest.mark.parametrize("part", ["a", "@", "=", ":", "://", "key=", "password=x ", "a:b@", "://a:b/", "'"])
-def test_long_texts_take_linear_time(part: str) -> None:
-    """A quadratic mask would not end here within minutes."""
+def test_masking_takes_linear_time(part: str) -> None:
+    """A quadratic implementation would exceed the timeout of the test."""
     mask(part * 300_000)

@@ -1,4 +1,4 @@
-"""The frame decoder: however bytes are cut the same frames come out, and what is no frame is a fault of its kind."""
+"""Frame decoder: independent of how bytes are cut, with distinct faults for malformed input."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from heron_runtime.net import frames as module
 from heron_runtime.net.frames import HEADER, Frame, FrameDecoder, FrameTooLarge, Tag, header
 from heron_runtime.wire.errors import MalformedMessage
 
-SCRATCH_BYTES = 64  # small, so that frames are larger than it, as large ones are
+SCRATCH_BYTES = 64  # small, so that some frames exceed it, as large ones do
 LIMIT = 2 * SCRATCH_BYTES
-PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # the mutants below need no least example
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # the examples below need no shrinking
 
 tags = st.integers(0, 255)
 sizes = st.integers(0, 40) | st.sampled_from([SCRATCH_BYTES - 5, SCRATCH_BYTES, SCRATCH_BYTES + 1, LIMIT])
@@ -42,7 +42,7 @@ def pieces(data: bytes, lengths: list[int]) -> Iterator[bytes]:
 
 
 def feed(decoder: FrameDecoder, parts: Iterable[bytes]) -> list[Frame]:
-    """What comes out, as a loop does it: never more at once than there is space for."""
+    """Feed the bytes as an event loop does, never more at once than there is space for."""
     found: list[Frame] = []
     for part in parts:
         while part and decoder.fault is None:
@@ -57,7 +57,7 @@ def feed(decoder: FrameDecoder, parts: Iterable[bytes]) -> list[Frame]:
 @given(some_frames, cuts)
 @settings(phases=PHASES)
 @example([(1, b"x" * SCRATCH_BYTES), (2, b"")], [4, 1, 7])
-def test_the_same_frames_however_the_bytes_are_cut(frames: list[Frame], lengths: list[int]) -> None:
+def test_frames_are_independent_of_how_bytes_are_cut(frames: list[Frame], lengths: list[int]) -> None:
     decoder = FrameDecoder(LIMIT)
     assert feed(decoder, pieces(wire(frames), lengths)) == frames
     assert decoder.fault is None
@@ -66,7 +66,7 @@ def test_the_same_frames_however_the_bytes_are_cut(frames: list[Frame], lengths:
 
 @given(st.lists(st.tuples(some_frames, cuts), min_size=2, max_size=3))
 @settings(phases=PHASES)
-def test_decoders_of_one_thread_share_their_scratch_and_nothing_else(
+def test_decoders_of_one_thread_share_only_their_scratch(
     streams: list[tuple[list[Frame], list[int]]],
 ) -> None:
     decoders = [FrameDecoder(LIMIT) for _ in streams]
@@ -80,7 +80,7 @@ def test_decoders_of_one_thread_share_their_scratch_and_nothing_else(
 
 @given(st.binary(max_size=200), cuts)
 @settings(phases=PHASES)
-def test_garbage_is_frames_or_a_fault_and_the_cuts_do_not_matter(data: bytes, lengths: list[int]) -> None:
+def test_arbitrary_bytes_are_frames_or_a_fault_for_any_cuts(data: bytes, lengths: list[int]) -> None:
     whole, cut = FrameDecoder(64), FrameDecoder(64)
     assert feed(whole, [data]) == feed(cut, pieces(data, lengths))
     assert type(whole.fault) is type(cut.fault)
@@ -89,7 +89,7 @@ def test_garbage_is_frames_or_a_fault_and_the_cuts_do_not_matter(data: bytes, le
 
 @given(some_frames, st.integers(LIMIT + 1, LIMIT + 20) | st.integers(LIMIT + 1, 2**32 - 1), tags, cuts)
 @settings(phases=PHASES)
-def test_a_frame_too_large_is_a_fault_at_its_header_after_all_before_it(
+def test_oversized_frame_is_a_fault_at_its_header(
     frames: list[Frame], length: int, tag: int, lengths: list[int]
 ) -> None:
     decoder = FrameDecoder(LIMIT)
@@ -103,7 +103,7 @@ def test_a_frame_too_large_is_a_fault_at_its_header_after_all_before_it(
 
 @given(some_frames, st.integers(0, 40), tags, st.data())
 @settings(phases=PHASES)
-def test_a_frame_cut_short_is_torn(frames: list[Frame], size: int, tag: int, data: st.DataObject) -> None:
+def test_truncated_frame_is_torn(frames: list[Frame], size: int, tag: int, data: st.DataObject) -> None:
     last = wire([(tag, bytes(size))])
     kept = data.draw(st.integers(1, len(last) - 1))
     decoder = FrameDecoder(LIMIT)
@@ -112,14 +112,14 @@ def test_a_frame_cut_short_is_torn(frames: list[Frame], size: int, tag: int, dat
     assert decoder.torn()
 
 
-def test_the_limit_may_change_between_frames() -> None:
+def test_limit_may_change_between_frames() -> None:
     decoder = FrameDecoder(10)
     assert feed(decoder, [wire([(Tag.PROOF, bytes(10))])]) == [(Tag.PROOF, bytes(10))]
     decoder.max_bytes = 20
     assert feed(decoder, [wire([(Tag.DATA, bytes(20))])]) == [(Tag.DATA, bytes(20))]
 
 
-def test_what_is_too_large_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_frame_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_MESSAGE_BYTES", 5)
     assert header(1, b"12345")
     with pytest.raises(FrameTooLarge, match="6 bytes, where 5"):

@@ -1,4 +1,4 @@
-"""The proofs of a link: each holds for one role, one opening and one nonce, and for nothing else."""
+"""Link proofs: each is valid for one role, opening and nonce only."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def opening(**changes: object) -> bytes:
     return encode(Opening(**fields))  # type: ignore[arg-type]
 
 
-def test_a_proof_holds_for_what_it_was_made_for_and_nothing_else() -> None:
+def test_proof_is_valid_only_for_its_inputs() -> None:
     first = opening()
     proof = prove("secret", CALLER, first, NONCE)
     assert is_proof(proof, "secret", CALLER, first, NONCE)
@@ -53,19 +53,19 @@ def test_a_proof_holds_for_what_it_was_made_for_and_nothing_else() -> None:
 
 
 @given(st.binary(max_size=60), st.binary(max_size=60), st.binary(max_size=60), st.binary(max_size=60))
-def test_what_is_proved_cannot_be_cut_another_way(a: bytes, b: bytes, c: bytes, d: bytes) -> None:
+def test_proof_separates_opening_and_nonce(a: bytes, b: bytes, c: bytes, d: bytes) -> None:
     same = prove("secret", CALLER, a, b) == prove("secret", CALLER, c, d)
     assert same == ((a, b) == (c, d))
 
 
 @given(st.binary(max_size=200))
-def test_garbage_is_no_opening_and_no_challenge(data: bytes) -> None:
+def test_arbitrary_bytes_are_neither_opening_nor_challenge(data: bytes) -> None:
     for decode in (decode_opening, decode_challenge):
         with pytest.raises(MalformedMessage):
             decode(data)
 
 
-def test_a_garbled_opening_is_malformed_or_another_one() -> None:
+def test_garbled_opening_is_malformed_or_another_one() -> None:
     data = opening()
     malformed = 0
     for place in range(len(data)):
@@ -79,7 +79,7 @@ def test_a_garbled_opening_is_malformed_or_another_one() -> None:
     assert malformed > 0
 
 
-def test_an_opening_says_version_stream_and_a_whole_nonce() -> None:
+def test_opening_requires_version_stream_and_full_nonce() -> None:
     assert decode_opening(opening()).task == 7
     with pytest.raises(LinkRefused, match="version 1 here, not 9"):
         decode_opening(opening(version=9))
@@ -89,12 +89,12 @@ def test_an_opening_says_version_stream_and_a_whole_nonce() -> None:
         decode_opening(opening(nonce=os.urandom(31)))
 
 
-def test_the_longest_opening_fits_into_a_frame_of_the_handshake() -> None:
+def test_longest_opening_fits_into_a_handshake_frame() -> None:
     longest = opening(topology_id="t" * LONGEST_ID, task=2**63, incarnation=2**63, nonce=os.urandom(32))
     assert len(longest) <= MAX_HANDSHAKE_BYTES
 
 
-def test_each_task_has_a_key_of_its_own_that_leads_nowhere() -> None:
+def test_each_task_has_its_own_key() -> None:
     keys = {instance_key("secret", t, c, k) for t in ("a", "b") for c in (1, 11) for k in (1, 11)}
     assert len(keys) == 8, "no two tasks, containers or topologies share one"
     assert {len(key) for key in keys} == {KEY_BYTES}

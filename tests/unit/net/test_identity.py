@@ -1,4 +1,4 @@
-"""Both ends of a gRPC connection prove that they hold the topology's key, and nothing of it is ever said."""
+"""Mutual authentication of gRPC connections with the topology's key, which is never sent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def identity() -> Identity:
 
 
 class Serving:
-    """A server of the topology, and how many calls it has taken."""
+    """Server of the topology that counts its calls."""
 
     def __init__(self, identity: Identity) -> None:
         self.taken = 0
@@ -49,7 +49,7 @@ async def serving(identity: Identity) -> AsyncIterator[Serving]:
 
 
 async def ask(channel: grpc.aio.Channel, identity: Identity) -> str:
-    """The answer's host, or the name of the error's code."""
+    """Return the host of the answer, or the name of the error code."""
     async with channel:
         try:
             call = CONTAINER_SERVICE.call(channel, "Status")
@@ -60,7 +60,7 @@ async def ask(channel: grpc.aio.Channel, identity: Identity) -> str:
 
 
 def strangers(target: str, identity: Identity) -> Iterator[grpc.aio.Channel]:
-    """Callers without the key: with one of their own, with none (the server's certificate is no secret), in clear."""
+    """Yield callers with another key, without a key (the server's certificate is public), and without encryption."""
     yield make_channel(target, parse_identity(draw_key(), "t-1"))
     other = parse_identity(draw_key(), "t-1")
     half = grpc.ssl_channel_credentials(identity.certificate, other.key, other.certificate)
@@ -71,7 +71,6 @@ def strangers(target: str, identity: Identity) -> Iterator[grpc.aio.Channel]:
 
 
 async def test_callers_without_the_key_are_not_served(identity: Identity) -> None:
-    """Who does not hold the key is never served."""
     async with serving(identity) as server:
         target = f"127.0.0.1:{server.port}"
         for channel in strangers(target, identity):
@@ -80,8 +79,8 @@ async def test_callers_without_the_key_are_not_served(identity: Identity) -> Non
         assert await ask(make_channel(target, identity), identity) == "here"
 
 
-async def test_a_listener_at_an_address_that_was_ours_learns_nothing(identity: Identity) -> None:
-    """Whoever binds the port of a process that has just died hears no key, and cannot answer in its place."""
+async def test_listener_at_a_former_address_learns_nothing(identity: Identity) -> None:
+    """A process that binds the port of a dead one receives no key and cannot answer in its place."""
     heard = bytearray()
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -102,7 +101,7 @@ async def test_a_listener_at_an_address_that_was_ours_learns_nothing(identity: I
         assert impostor.taken == 0
 
 
-async def test_what_was_heard_on_one_connection_is_of_no_use_on_another(identity: Identity) -> None:
+async def test_recorded_connection_cannot_be_replayed(identity: Identity) -> None:
     async with serving(identity) as server:
         said = bytearray()
 
@@ -127,12 +126,12 @@ async def test_what_was_heard_on_one_connection_is_of_no_use_on_another(identity
         writer.write(said)
         async with asyncio.timeout(PATIENCE_SECONDS):
             while await reader.read(65536):
-                pass  # until the server hangs up
+                pass  # until the server closes the connection
         writer.close()
         assert server.taken == 1, "a call that was heard was played again"
 
 
-async def test_the_right_key_for_another_submission_is_told_so(identity: Identity) -> None:
+async def test_key_of_another_submission_is_reported(identity: Identity) -> None:
     async with serving(identity) as server:
         earlier = Identity("t-0", identity.key, identity.certificate)
         target = f"127.0.0.1:{server.port}"
@@ -140,7 +139,7 @@ async def test_the_right_key_for_another_submission_is_told_so(identity: Identit
         assert server.taken == 0
 
 
-def test_the_certificate_holds_for_a_life_and_for_clocks_that_differ() -> None:
+def test_certificate_is_valid_for_any_clock() -> None:
     now = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
     made = x509.load_pem_x509_certificate(parse_identity(draw_key(now), "t").certificate)
     hour = dt.timedelta(hours=1)
@@ -150,7 +149,7 @@ def test_the_certificate_holds_for_a_life_and_for_clocks_that_differ() -> None:
     assert names.get_values_for_type(x509.DNSName) == [NAME]
 
 
-def test_a_repr_shows_no_key_and_a_file_without_one_is_named(identity: Identity) -> None:
+def test_repr_hides_the_key_and_a_file_without_one_is_rejected(identity: Identity) -> None:
     assert "PRIVATE" not in repr(identity)
     assert draw_key() != draw_key()
     for contents in (b"", b"-----BEGIN CERTIFICATE-----", b"-----BEGIN PRIVATE KEY-----"):

@@ -1,4 +1,4 @@
-"""Laws of both packing algorithms, a brute force beside them, and what people read when nothing fits."""
+"""Packing algorithms: properties, comparison with brute force, and error messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BOTH = sorted(PACKING.built_in)
 
 
 def topology(sizes: dict[str, int], **config: Any) -> TopologyDefinition:
-    """Components by name and parallelism; config keys with '__' for the dots after 'topology.'."""
+    """Build a topology of components by name and parallelism; '__' in config keys stands for a dot."""
     components = tuple(
         ComponentSpec(name, ComponentKind.SPOUT if index == 0 else ComponentKind.BOLT, f"m:{name}", par)
         for index, (name, par) in enumerate(sizes.items())
@@ -66,7 +66,7 @@ def packed(definition: TopologyDefinition) -> PackingPlan:
 
 
 @given(topologies())
-def test_every_task_has_one_place_and_ids_follow_the_definition(definition: TopologyDefinition) -> None:
+def test_every_task_is_packed_once_with_ids_in_definition_order(definition: TopologyDefinition) -> None:
     plan = packed(definition)
     wanted = [(spec.name, index) for spec in definition.components for index in range(spec.parallelism)]
     instances = plan.instances()
@@ -79,7 +79,7 @@ def test_every_task_has_one_place_and_ids_follow_the_definition(definition: Topo
 
 
 @given(topologies())
-def test_no_container_is_above_its_limits(definition: TopologyDefinition) -> None:
+def test_containers_stay_within_their_limits(definition: TopologyDefinition) -> None:
     plan = packed(definition)
     config = definition.config
     percent = config.get("topology.container.padding.percentage", 10)
@@ -97,7 +97,7 @@ def test_no_container_is_above_its_limits(definition: TopologyDefinition) -> Non
 
 
 @given(topologies(algorithm="round_robin"))
-def test_round_robin_is_balanced_and_keeps_to_the_number_of_containers(definition: TopologyDefinition) -> None:
+def test_round_robin_is_balanced_with_the_requested_containers(definition: TopologyDefinition) -> None:
     plan = packed(definition)
     counts = [len(container.instances) for container in plan.containers]
     assert max(counts) - min(counts) <= 1
@@ -108,12 +108,12 @@ def test_round_robin_is_balanced_and_keeps_to_the_number_of_containers(definitio
 
 
 @given(topologies())
-def test_the_same_definition_gives_the_same_bytes(definition: TopologyDefinition) -> None:
+def test_packing_is_deterministic(definition: TopologyDefinition) -> None:
     assert PACKING_PLAN.encode(packed(definition)) == PACKING_PLAN.encode(packed(definition))
 
 
 @given(topologies())
-def test_what_cannot_be_packed_says_which_setting_is_in_the_way(definition: TopologyDefinition) -> None:
+def test_packing_error_names_the_limiting_setting(definition: TopologyDefinition) -> None:
     try:
         pack(definition)
     except PackingError as error:
@@ -125,7 +125,7 @@ def test_what_cannot_be_packed_says_which_setting_is_in_the_way(definition: Topo
 
 
 def fewest_bins(weights: list[int], capacity: int, most: int) -> int:
-    """By trying every assignment."""
+    """Return the minimum, by trying every assignment."""
     for count in range(1, len(weights) + 1):
         for places in itertools.product(range(count), repeat=len(weights)):
             loads = [[w for w, place in zip(weights, places, strict=True) if place == bin_] for bin_ in range(count)]
@@ -135,7 +135,7 @@ def fewest_bins(weights: list[int], capacity: int, most: int) -> int:
 
 
 @given(st.lists(st.integers(1, 10), min_size=1, max_size=6), st.integers(10, 20))
-def test_first_fit_decreasing_is_near_the_best_there_is(weights: list[int], capacity: int) -> None:
+def test_first_fit_decreasing_is_near_the_optimum(weights: list[int], capacity: int) -> None:
     names = {f"c{index}": 1 for index in range(len(weights))}
     plan = pack(
         topology(
@@ -151,7 +151,7 @@ def test_first_fit_decreasing_is_near_the_best_there_is(weights: list[int], capa
 
 
 @given(st.lists(st.integers(1, 10), min_size=1, max_size=8), st.integers(10, 30))
-def test_round_robin_takes_the_fewest_containers_a_deal_allows(weights: list[int], capacity: int) -> None:
+def test_round_robin_uses_the_fewest_containers(weights: list[int], capacity: int) -> None:
     names = {f"c{index}": 1 for index in range(len(weights))}
     plan = pack(
         topology(
@@ -169,30 +169,30 @@ def test_round_robin_takes_the_fewest_containers_a_deal_allows(weights: list[int
     assert len(plan.containers) == fits[0]
 
 
-def test_defaults() -> None:
+def test_default_resources_are_applied() -> None:
     plan = pack(topology({"words": 2, "count": 2}))
     (container,) = plan.containers
     assert [i.resources for i in container.instances] == [Resources(0.5, 256 * MiB, 0)] * 4
     assert container.resources == Resources(2.2, 4 * 256 * MiB * 110 // 100, 0)
 
 
-def test_round_robin_deals_in_turn_over_the_containers() -> None:
+def test_round_robin_deals_tasks_in_turn() -> None:
     plan = pack(topology({"words": 2, "count": 3}, stmgrs=2))
     assert [[i.task for i in c.instances] for c in plan.containers] == [[1, 3, 5], [2, 4]]
 
 
-def test_first_fit_decreasing_without_limits_puts_ten_into_a_container() -> None:
+def test_first_fit_decreasing_without_limits_packs_ten_per_container() -> None:
     plan = pack(topology({"words": 21}, packing="first_fit_decreasing", stmgrs=9))
     assert [len(c.instances) for c in plan.containers] == [10, 10, 1]
 
 
-def test_a_stated_container_size_is_its_size() -> None:
+def test_configured_container_size_is_used() -> None:
     for algorithm in BOTH:
         plan = pack(topology({"w": 3}, packing=algorithm, container__ram=2 * GiB, container__cpu=4.0))
         assert {c.resources for c in plan.containers} == {Resources(4.0, 2 * GiB, 0)}
 
 
-def test_a_task_too_large_names_component_and_cure() -> None:
+def test_oversized_task_names_component_and_remedy() -> None:
     definition = topology({"w": 1, "big": 1}, component__rammap={"big": 3 * GiB}, container__max__ram__hint=2 * GiB)
     with pytest.raises(PackingError) as caught:
         pack(definition)
@@ -203,14 +203,14 @@ def test_a_task_too_large_names_component_and_cure() -> None:
     )
 
 
-def test_too_few_containers_says_how_many_would_do() -> None:
+def test_too_few_containers_error_names_a_sufficient_number() -> None:
     with pytest.raises(PackingError, match=r"puts 5 into one.*at most 2.*set topology.stmgrs to 5"):
         pack(topology({"w": 10}, stmgrs=2, container__max__instances=2))
     with pytest.raises(PackingError, match=r"tasks of 'big'.*topology.container.ram.*set topology.stmgrs to 4"):
         pack(topology({"w": 1, "big": 4}, stmgrs=1, component__rammap={"big": GiB}, container__ram=2 * GiB))
 
 
-def test_no_tasks_and_an_unknown_algorithm() -> None:
+def test_missing_tasks_and_unknown_algorithm_are_rejected() -> None:
     with pytest.raises(PackingError, match="no tasks"):
         pack(topology({}))
     with pytest.raises(PackingError, match="'first_fit_decreasing', 'round_robin'"):
@@ -234,9 +234,7 @@ def skips(definition):
 """
 
 
-def test_an_algorithm_that_is_plugged_in_packs_and_is_not_trusted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plugin_algorithm_is_used_and_validated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("lossless", "forgets", "skips")
     offers = {"heronry.packing": {name: f"packing_of_mine:{name}" for name in names}}
     monkeypatch.syspath_prepend(write_distribution(tmp_path, "mine", offers, {"packing_of_mine": OWN}))
@@ -248,14 +246,14 @@ def test_an_algorithm_that_is_plugged_in_packs_and_is_not_trusted(
         pack(topology(sizes, packing="skips", stmgrs=2))
 
 
-def test_thousands_of_tasks_are_packed_at_once() -> None:
+def test_thousands_of_tasks_are_packed() -> None:
     sizes = {"a": 3000, "b": 5000}
     for algorithm in BOTH:
         plan = pack(topology(sizes, packing=algorithm, container__max__instances=7))
         assert len(plan.containers) == math.ceil(8000 / 7)
 
 
-def test_the_description_is_plain_data() -> None:
+def test_description_is_plain_data() -> None:
     plan = pack(topology({"words": 1, "count": 2}, stmgrs=2))
     rows = json.loads(json.dumps(describe(plan, {})))
     assert (rows["tasks"], rows["components"]) == (3, {"words": 1, "count": 2})
@@ -267,8 +265,8 @@ def test_the_description_is_plain_data() -> None:
     assert standbys == [{"container": number, **needs} for number in (100_001, 100_002)]
 
 
-def test_thousands_of_tasks_are_packed_or_refused_without_trying_each_deal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no number of containers will do, few of the 4 096 are dealt out task by task."""
+def test_thousands_of_tasks_need_few_full_deals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If no number of containers suffices, only few of the 4096 are dealt task by task."""
     dealt: list[int] = []
     deal = algorithms._deal
 
@@ -288,7 +286,7 @@ def test_thousands_of_tasks_are_packed_or_refused_without_trying_each_deal(monke
 
 
 @given(topologies("round_robin"))
-def test_the_quick_look_at_a_deal_says_what_dealing_says(definition: TopologyDefinition) -> None:
+def test_quick_estimate_equals_the_full_deal(definition: TopologyDefinition) -> None:
     try:
         demand = demand_of(definition)
     except PackingError:

@@ -1,4 +1,4 @@
-"""Laws of repacking, and a brute force beside it: of all even plans the one with the fewest moves."""
+"""Repacking: properties, and comparison with brute force: the even plan with the fewest moves."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def after(old: TopologyDefinition, **sizes: int) -> TopologyDefinition:
     return topology({**{spec.name: spec.parallelism for spec in old.components}, **sizes})
 
 
-def test_no_container_gets_the_number_of_a_standby() -> None:
+def test_container_never_gets_the_number_of_a_standby() -> None:
     definition = topology({"a": 2})
     last = PackingPlan("t", (replace(pack(definition).containers[0], container=FIRST_STANDBY - 1),))
     assert [plan.container for plan in repack(definition, last, 3).containers] == [FIRST_STANDBY - 1]
@@ -69,7 +69,7 @@ def test_every_task_is_packed_once_and_keeps_its_id(
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=4), st.integers(0, 3), st.integers(1, 5))
-def test_of_all_even_plans_it_has_the_fewest_moves(held: list[int], new: int, containers: int) -> None:
+def test_repacking_uses_the_fewest_moves_of_all_even_plans(held: list[int], new: int, containers: int) -> None:
     total = sum(held)
     if not total or containers > total + new:
         return
@@ -86,21 +86,21 @@ def test_of_all_even_plans_it_has_the_fewest_moves(held: list[int], new: int, co
 
 
 def _fewest(held: list[int], total: int, containers: int) -> int:
-    """By trying every choice of containers that stay, and of those that get one more."""
+    """Return the minimum, by trying every choice of remaining containers and of larger shares."""
     share, larger = divmod(total, containers)
     best = sum(held)
     for stay in range(min(containers, len(held)) + 1):
         for some in itertools.combinations(held, stay):
             for more in range(min(larger, stay) + 1):
                 if larger - more > containers - stay:
-                    continue  # the larger shares have to be somewhere
+                    continue  # the larger shares must be placed
                 for richer in itertools.combinations(range(stay), more):
                     kept = sum(min(count, share + (n in richer)) for n, count in enumerate(some))
                     best = min(best, sum(held) - kept)
     return best
 
 
-def test_new_tasks_go_where_there_is_room() -> None:
+def test_new_tasks_are_placed_where_there_is_room() -> None:
     config = {"container__ram": 2 * GiB, "container__ram__padding": 0, "component__rammap": {"a": 900 * MiB}}
     old = pack(topology({"a": 3}, stmgrs=2, **config))
     new = repack(topology({"a": 6}, **config), old, 4)
@@ -110,7 +110,7 @@ def test_new_tasks_go_where_there_is_room() -> None:
         repack(topology({"a": 6}, **config), old, 4, containers=2)
 
 
-def test_a_container_without_tasks_goes_and_the_others_keep_their_numbers() -> None:
+def test_empty_container_is_removed_and_others_keep_their_numbers() -> None:
     old = pack(topology({"a": 1, "b": 2}, stmgrs=3))
     new = repack(topology({"a": 1, "b": 1}), old, 4)
     assert [each.container for each in new.containers] == [1, 2]

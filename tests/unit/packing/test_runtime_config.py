@@ -1,4 +1,4 @@
-"""Settings that change while a topology runs, and a container whose tasks go to a new one."""
+"""Settings changed at run time, and a container whose tasks move to a new one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STATE = {"topology.reliability.mode": "EFFECTIVELY_ONCE"}
 
 
 def made(**own: Any) -> TopologyDefinition:
-    """A spout a and bolts b, c; b has settings of its own."""
+    """Return a topology of a spout a and bolts b, c, with own settings for b."""
     plain = topology({"a": 1, "b": 2, "c": 1})
     components = tuple(
         replace(spec, config={f"user.{key}": value for key, value in own.items()} if spec.name == "b" else {})
@@ -35,12 +35,12 @@ def update(definition: TopologyDefinition, *texts: str) -> TopologyDefinition:
 
 
 @given(st.from_regex(r"[a-z][a-z.]{0,8}", fullmatch=True), st.text(max_size=20), st.sampled_from(["", "b", "b.x"]))
-def test_what_is_written_is_what_is_read(key: str, value: str, component: str) -> None:
+def test_setting_round_trips_through_its_text(key: str, value: str, component: str) -> None:
     wanted = RuntimeSetting(f"user.{key}", value, component)
     assert read_settings([str(wanted)]) == (wanted,)
 
 
-def test_how_it_is_written() -> None:
+def test_malformed_settings_are_rejected() -> None:
     for text in ("", "topology.debug", "b:topology.debug", ":user.x:1", "b::1"):
         with pytest.raises(UsageError):
             update(made(), text)
@@ -49,7 +49,7 @@ def test_how_it_is_written() -> None:
     assert read_settings(["user.url:http://x:80/"]) == (RuntimeSetting("user.url", "http://x:80/"),)
 
 
-def test_only_what_is_asked_for_changes_and_no_task_moves() -> None:
+def test_update_changes_only_the_given_settings_and_moves_no_task() -> None:
     definition = made(limit=1, name="x")
     packing = pack(definition)
     asked = UpdateRequest(settings=read_settings(["b:user.limit:7", "topology.debug:true"]))
@@ -77,7 +77,7 @@ def test_only_what_is_asked_for_changes_and_no_task_moves() -> None:
     ("before", "written", "after"),
     [(1, "7", 7), (1.5, "2", 2.0), (True, "false", False), ("x", "7", "7"), ([1], "[2]", [2]), ({"a": 1}, "{}", {})],
 )
-def test_a_value_of_the_users_own_keeps_its_type(before: Any, written: str, after: Any) -> None:
+def test_user_value_keeps_its_type(before: Any, written: str, after: Any) -> None:
     value = update(made(x=before), f"b:user.x:{written}").component("b").config["user.x"]
     assert (value, type(value)) == (after, type(after))
     if not isinstance(before, str):
@@ -86,12 +86,12 @@ def test_a_value_of_the_users_own_keeps_its_type(before: Any, written: str, afte
 
 
 @pytest.mark.parametrize("key", sorted(set(ALL_SETTINGS) - MAY_CHANGE))
-def test_every_other_key_is_refused_by_name(key: str) -> None:
+def test_every_other_key_is_rejected_by_name(key: str) -> None:
     with pytest.raises(UsageError, match=key):
         update(replace(made(), config=STATE), f"{key}:1")
 
 
-def test_more_that_is_refused() -> None:
+def test_invalid_setting_updates_are_rejected() -> None:
     definition = made()
     for text in ("user.streamlet.steps:x", "topology.stateful.checkpoint.keep:4", "d:user.x:1", "topology.debug:maybe"):
         with pytest.raises(UsageError):
@@ -103,7 +103,7 @@ def test_more_that_is_refused() -> None:
 
 
 @given(st.integers(1, 4), st.lists(st.integers(0, 3), min_size=1, max_size=5))
-def test_a_container_that_moves_takes_its_tasks_with_it_and_nobody_else(containers: int, moves: list[int]) -> None:
+def test_moved_container_takes_exactly_its_tasks(containers: int, moves: list[int]) -> None:
     definition = topology({"a": 2, "b": 3, "c": 1}, stmgrs=containers)
     packing = pack(definition)
     for which in moves:

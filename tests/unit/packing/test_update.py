@@ -1,4 +1,4 @@
-"""What an update makes of a definition and a packing plan, and what it refuses."""
+"""Updates of a definition and packing plan, and rejected requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.packing.test_packing import topology as plain
 
 
 def topology(sizes: dict[str, int], **config: Any) -> TopologyDefinition:
-    """A spout, and bolts that read it by key."""
+    """Return a topology of a spout, and bolts that read it by key."""
     made = plain(sizes, **config)
     spout, *bolts = made.components
     spout = replace(spout, outputs=(StreamSchema(fields=("k",)),))
@@ -29,7 +29,7 @@ steps = st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(1, 5), min_
 
 
 @given(steps, st.data())
-def test_a_task_id_is_never_used_again(steps: list[dict[str, int]], data: st.DataObject) -> None:
+def test_task_id_is_never_reused(steps: list[dict[str, int]], data: st.DataObject) -> None:
     definition = topology({"a": 2, "b": 1, "c": 3})
     packing = pack(definition)
     owner = {task.task: (task.component, task.component_index) for task in packing.instances()}
@@ -49,7 +49,7 @@ def test_a_task_id_is_never_used_again(steps: list[dict[str, int]], data: st.Dat
         assert there == {c: sum(t.component == c for t in packing.instances()) for c in there}
 
 
-def test_ids_of_tasks_that_went_are_not_given_out() -> None:
+def test_ids_of_removed_tasks_are_not_reused() -> None:
     definition = topology({"a": 1, "b": 3})
     packing = pack(definition)
     for parallelism in (1, 3):
@@ -57,7 +57,7 @@ def test_ids_of_tasks_that_went_are_not_given_out() -> None:
     assert [task.task for task in packing.instances()] == [1, 2, 5, 6]
 
 
-def test_what_it_says_of_itself() -> None:
+def test_update_document_lists_changes_and_notes() -> None:
     definition = topology({"a": 1, "b": 4}, stmgrs=2)
     planned = plan_update(definition, pack(definition), UpdateRequest({"b": 2}, 1)).document()
     assert planned["parallelism"] == {"b": [4, 2]}
@@ -86,13 +86,13 @@ def test_what_it_says_of_itself() -> None:
         (UpdateRequest({"b": 5000}), InvalidTopology, "cannot be updated"),
     ],
 )
-def test_what_makes_no_sense_is_refused(asked: UpdateRequest, error: type[Exception], said: str) -> None:
+def test_invalid_update_is_rejected(asked: UpdateRequest, error: type[Exception], said: str) -> None:
     definition = topology({"a": 1, "b": 2})
     with pytest.raises(error, match=said):
         plan_update(definition, pack(definition), asked)
 
 
-def test_how_parallelism_is_written() -> None:
+def test_parallelism_option_is_parsed() -> None:
     assert read_parallelism(["a:1", "b:c:2"]) == {"a": 1, "b:c": 2}
     for text in ("a", "a:", ":1", "a:-1", "a:1.0", "a:²", "a:12345678901"):
         with pytest.raises(UsageError, match="is not COMPONENT:TASKS"):

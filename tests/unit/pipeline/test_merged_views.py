@@ -1,4 +1,4 @@
-"""Merged views: each bucket has one owner, half results are not seen, the next batch corrects the online layer."""
+"""Merged views: one owner per bucket, invisible partial results, and correction by the next batch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EVENTS = st.lists(st.tuples(st.sampled_from(["a", "bb", "c", "dddd"]), st.intege
 
 
 @given(events=EVENTS, to_ms=st.integers(-50, 100), monoid=st.sampled_from([count(), mean(), top_k(2), distinct(6)]))
-def test_batch_before_t_and_online_behind_it_are_the_truth(
+def test_batch_before_t_and_online_after_it_give_the_true_result(
     tmp_path_factory: pytest.TempPathFactory, events: list[Event], to_ms: int, monoid: Monoid
 ) -> None:
     folder = tmp_path_factory.mktemp("view")
@@ -55,7 +55,7 @@ def test_batch_before_t_and_online_behind_it_are_the_truth(
 
 
 def show(folder: Path, monoid: Monoid, bucket: int, entries: list[ReducerEntry]) -> None:
-    """As an online task does, with a checkpoint."""
+    """Publish entries as an online task does with a checkpoint."""
     files = ViewBucketFiles(ViewSink("v", str(folder), BUCKET), reduced(monoid), TaskOf(0, 1, 1, folder))
     files.write(bucket, entries)
     files.prepare(Checkpoint(1, 1, "1-1-1-a"), False)
@@ -67,10 +67,10 @@ def _total(events: list[Event], key: str, monoid: Monoid) -> Any:
     return monoid.finish(monoid.folded(these)) if these else None
 
 
-def test_a_wrong_online_result_is_corrected_by_the_next_batch(tmp_path: Path) -> None:
+def test_next_batch_corrects_a_wrong_online_result(tmp_path: Path) -> None:
     events = [("a", time, 1) for time in range(40)]
     write_batch(tmp_path, events, count(), 20)
-    write_online(tmp_path, [*events, *events[20:]], count())  # everything behind T came twice
+    write_online(tmp_path, [*events, *events[20:]], count())  # all events after T arrived twice
     assert read_view(tmp_path).totals() == {"a": 60}
     write_batch(tmp_path, events, count(), 40)
     view = read_view(tmp_path)
@@ -78,7 +78,7 @@ def test_a_wrong_online_result_is_corrected_by_the_next_batch(tmp_path: Path) ->
     assert {bucket.owner for bucket in view.buckets()} == {"batch"}
 
 
-def test_a_reader_stays_with_the_version_it_has_while_newer_ones_come(tmp_path: Path) -> None:
+def test_reader_keeps_its_version_while_newer_ones_appear(tmp_path: Path) -> None:
     events = [("a", time, 1) for time in range(40)]
     write_online(tmp_path, events, count())
     write_batch(tmp_path, events, count(), 20)
@@ -93,10 +93,10 @@ def test_a_reader_stays_with_the_version_it_has_while_newer_ones_come(tmp_path: 
     assert sorted(entry.name for entry in (tmp_path / "batch").iterdir()) == ["000002", "000003"]
 
 
-def test_a_batch_does_not_go_back_behind_what_was_pruned(tmp_path: Path) -> None:
+def test_batch_cannot_return_to_a_pruned_time(tmp_path: Path) -> None:
     events = [("a", time, 1) for time in range(60)]
     write_online(tmp_path, events, count())
-    for to_ms in (20, 50, 30, 30):  # back from 50, which was a mistake: only 20 is pruned
+    for to_ms in (20, 50, 30, 30):  # back from a mistaken 50: only 20 is pruned
         assert next_version(tmp_path, to_ms)
         write_batch(tmp_path, events, count(), to_ms)
         prune(tmp_path)
@@ -105,7 +105,7 @@ def test_a_batch_does_not_go_back_behind_what_was_pruned(tmp_path: Path) -> None
         next_version(tmp_path, 20)
 
 
-def test_half_a_result_is_not_seen(tmp_path: Path) -> None:
+def test_partial_result_is_invisible(tmp_path: Path) -> None:
     events = [("a", time, 1) for time in range(40)]
     write_batch(tmp_path, events, count(), 20)
     half = tmp_path / "batch" / ".000002.host.1.tmp"
@@ -117,7 +117,7 @@ def test_half_a_result_is_not_seen(tmp_path: Path) -> None:
     assert next_version(tmp_path).name == "000002"
 
 
-def test_before_the_first_batch_the_online_layer_answers_alone(tmp_path: Path) -> None:
+def test_online_layer_answers_alone_before_the_first_batch(tmp_path: Path) -> None:
     with pytest.raises(NoSuchView, match="neither a batch nor"):
         read_view(tmp_path)
     write_online(tmp_path, [("a", 5, 1), ("bb", 15, 1)], count())
@@ -125,7 +125,7 @@ def test_before_the_first_batch_the_online_layer_answers_alone(tmp_path: Path) -
     assert (view.to_ms, view.totals()) == (None, {"a": 1, "bb": 1})
 
 
-def test_a_monoid_of_the_programs_own_needs_its_code(tmp_path: Path) -> None:
+def test_user_defined_monoid_needs_its_code(tmp_path: Path) -> None:
     own = Monoid("longest", str, lambda a, b: max(a, b, key=len), lift=lambda n: "x" * n)
     write_batch(tmp_path, [("a", 1, 2), ("a", 2, 3)], own, 10)
     with pytest.raises(ViewError, match="monoid="):
@@ -144,7 +144,7 @@ KEYS = st.recursive(
 
 
 @given(KEYS)
-def test_a_key_comes_back_equal_from_its_encoding(key: Any) -> None:
+def test_key_round_trips_through_its_encoding(key: Any) -> None:
     assert decode_key(encode(key)) == key
 
 
@@ -156,7 +156,7 @@ def reduced(monoid: Monoid) -> ReduceStep:
     "key",
     ["a", 1, 1.5, None, True, ("a", 1), dt.date(2026, 1, 2), dt.datetime(2026, 1, 2, 3), Decimal("0.10"), b"x"],
 )
-def test_a_key_is_one_key_in_both_layers(tmp_path: Path, key: Any) -> None:
+def test_key_is_equal_in_both_layers(tmp_path: Path, key: Any) -> None:
     show(tmp_path, count(), 0, [ReducerEntry(0, key, 1)])
     (row,) = read_online(tmp_path / "online" / "0" / "0.msgpack").rows
     assert row.key == key_bytes(key)
@@ -175,7 +175,7 @@ def test_decimals_add_up_as_numbers_in_both_layers(tmp_path: Path, monoid: Monoi
     assert close(read_view(tmp_path).totals()["k"], monoid.finish(monoid.folded(map(float, early + late))))
 
 
-def test_views_are_known_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_registered_view_is_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERONRY_HOME", str(tmp_path))
     write_online(tmp_path / "view", [("a", 5, 1)], count())
     for name in ("clicks", "../clicks"):

@@ -1,4 +1,4 @@
-"""How far the online layer of a view is, and what follows for a batch's T."""
+"""Progress of the online layer of a view, and the resulting T of a batch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def replaying(folder: Path, stop: int | None) -> Builder:
     return builder
 
 
-def test_a_view_says_how_far_its_sources_are(tmp_path: Path) -> None:
+def test_view_reports_the_progress_of_its_sources(tmp_path: Path) -> None:
     builder = replaying(tmp_path, 400)
     assert settled_ms(tmp_path / "slow") == FOREVER, "nothing runs online"
     with importable(builder):
@@ -55,7 +55,7 @@ def test_a_view_says_how_far_its_sources_are(tmp_path: Path) -> None:
         ([FOREVER], 9000, False, 9000),
     ],
 )  # fmt: skip
-def test_t_is_what_the_slowest_source_has_passed(
+def test_t_follows_the_slowest_source(
     tmp_path: Path, seen: list[int | None], to_ms: int | None, force: bool, expected: Any
 ) -> None:
     pytest.importorskip("pyspark")

@@ -1,4 +1,4 @@
-"""Pages, the top and series of a merged view are what is found in the whole of it, read at once."""
+"""Pages, top and series of a merged view equal those computed from the whole view."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ ONE_FAULT = settings(report_multiple_bugs=False, phases=set(Phase) - {Phase.shri
 
 @dataclass(frozen=True)
 class Case:
-    """A view as it was written, and what is asked of it."""
+    """A written view and a query on it."""
 
     events: list[Event]
     to_ms: int
     monoid: Monoid
     files: int
-    group: int  # rows of a row group
+    group: int  # rows per row group
     is_sorted: bool
     asked: Range
 
@@ -50,7 +50,7 @@ class Case:
         write_online(folder, events, self.monoid)
 
     def buckets(self, folder: Path, asked: Range) -> dict[tuple[bytes, int], Any]:
-        """What lies in the range, of all there is."""
+        """Return all buckets in the range."""
 
         def inside(key: bytes, start: int) -> bool:
             text = decode_key(key)
@@ -64,7 +64,7 @@ class Case:
         return {place: acc for place, acc in read_at_once(folder, self.monoid).items() if inside(*place)}
 
     def totals(self, folder: Path, asked: Range) -> list[tuple[str, Any]]:
-        """The totals of the range by key."""
+        """Return the totals of the range by key."""
         accs: dict[bytes, Any] = {}
         for (key, _), acc in sorted(self.buckets(folder, asked).items(), key=lambda item: item[0]):
             accs[key] = self.monoid.add(accs[key], acc) if key in accs else acc
@@ -86,7 +86,7 @@ CASES = st.builds(
 
 @ONE_FAULT
 @given(CASES, st.integers(1, 4))
-def test_pages_together_are_the_whole_view(case: Case, limit: int) -> None:
+def test_pages_cover_the_whole_view(case: Case, limit: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         case.write(Path(name))
         expected = case.totals(Path(name), case.asked)
@@ -108,7 +108,7 @@ def test_pages_together_are_the_whole_view(case: Case, limit: int) -> None:
 
 @ONE_FAULT
 @given(CASES, st.integers(1, 9), st.booleans())
-def test_the_top_is_that_of_the_whole_view(case: Case, n: int, smallest: bool) -> None:
+def test_top_equals_that_of_the_whole_view(case: Case, n: int, smallest: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
         case.write(Path(name))
         whole = [total for total in case.totals(Path(name), case.asked) if total[1] is not None]
@@ -119,7 +119,7 @@ def test_the_top_is_that_of_the_whole_view(case: Case, n: int, smallest: bool) -
 
 @ONE_FAULT
 @given(CASES, st.sampled_from(KEYS), st.integers(1, 4))
-def test_series_together_are_the_buckets_of_a_key(case: Case, key: str, limit: int) -> None:
+def test_series_cover_the_buckets_of_a_key(case: Case, key: str, limit: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         case.write(Path(name))
         asked = Range(key, key, case.asked.from_ms, case.asked.to_ms)
@@ -140,7 +140,7 @@ def test_series_together_are_the_buckets_of_a_key(case: Case, key: str, limit: i
 
 @ONE_FAULT
 @given(EVENTS, EVENTS, st.integers(1, 3), st.integers(-50, 100))
-def test_pages_of_a_view_that_changes_have_each_key_that_stays_once(
+def test_pages_of_a_changing_view_contain_each_stable_key_once(
     events: list[Event], more: list[Event], limit: int, to_ms: int
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -156,11 +156,11 @@ def test_pages_of_a_view_that_changes_have_each_key_that_stays_once(
             cursor = each.next
             if cursor is None:
                 break
-        if len(seen) > limit:  # else nothing was asked after the change
+        if len(seen) > limit:  # otherwise no page followed the change
             assert {key for key, *_ in events} <= set(seen)
 
 
-def test_what_makes_no_sense(tmp_path: Path) -> None:
+def test_invalid_query_is_rejected(tmp_path: Path) -> None:
     write_batch(tmp_path, [("a", 1, 1)], count(), 10)
     view = open_view(tmp_path)
     for ask, why in (
@@ -176,7 +176,7 @@ def test_what_makes_no_sense(tmp_path: Path) -> None:
             ask()
 
 
-def test_a_cursor_stands_for_any_key(tmp_path: Path) -> None:
+def test_cursor_supports_any_key(tmp_path: Path) -> None:
     keys = [None, 1.5, 10**30, ("x", (2, "y")), b"\xff", "text", "\udc80", float("nan"), -3]
     rows = [row_of(key, 0, BUCKET, 1, count()) for key in keys]
     write_batch(tmp_path, [], count(), BUCKET)
@@ -192,7 +192,7 @@ def test_a_cursor_stands_for_any_key(tmp_path: Path) -> None:
     assert cursor_of(b"") == ""
 
 
-def test_nan_is_the_greatest_and_none_is_no_value(tmp_path: Path) -> None:
+def test_nan_is_the_greatest_and_none_is_ignored(tmp_path: Path) -> None:
     write_batch(tmp_path, [], max_(), BUCKET)
     values = {"a": None, "b": float("nan"), "c": 2, "d": 2.0, "e": -1}
     rows = [row_of(key, 0, BUCKET, value, max_()) for key, value in values.items()]
@@ -210,7 +210,7 @@ def test_values_without_an_order_have_no_top(tmp_path: Path, monoid: Monoid, val
         top(open_view(tmp_path), 2)
 
 
-def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
+def test_unreadable_parquet_file_is_named(tmp_path: Path) -> None:
     write_batch(tmp_path, [("a", 1, 1)], count(), 10)
     (file,) = tmp_path.rglob("*.parquet")
     file.write_bytes(b"PAR1 no more PAR1")
@@ -218,7 +218,7 @@ def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
         page(open_view(tmp_path), 1)
 
 
-def test_a_key_costs_the_row_groups_it_lies_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_query_reads_only_its_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_batch(tmp_path, [(f"{n:03d}", 1, 1) for n in range(100)], count(), 10, group=10)
     opened, read = [], rows._read
 

@@ -1,4 +1,4 @@
-"""What is opened to the user that user code runs as, and what is not; who can be that user."""
+"""User of user code: files shared with that user, and valid users."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILE_MODES = st.integers(0o400, 0o777)
 
 
 def us(gid: int = -1) -> CodeUser:
-    """A user whose group is ours, so that anybody may share with it; or another group."""
+    """Return a user whose group is ours, with which any process may share, or one of another group."""
     return CodeUser("us", os.getuid(), os.getgid() if gid < 0 else gid, (), "/")
 
 
@@ -32,7 +32,7 @@ def mode(path: Path) -> int:
 
 
 @given(before=FOLDER_MODES, ours=st.booleans())
-def test_a_folder_that_is_passed_through_shows_no_more_than_before(before: int, ours: bool) -> None:
+def test_folder_on_the_path_stays_as_private_as_before(before: int, ours: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, before)
         us(-1 if ours else os.getgid() + 1).let_through(Path(folder))
@@ -44,7 +44,7 @@ def test_a_folder_that_is_passed_through_shows_no_more_than_before(before: int, 
 
 
 @given(folder_mode=FOLDER_MODES, file_mode=FILE_MODES)
-def test_code_becomes_readable_and_not_writable(folder_mode: int, file_mode: int) -> None:
+def test_code_becomes_readable_but_not_writable(folder_mode: int, file_mode: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         (root / "pkg").mkdir()
@@ -59,7 +59,7 @@ def test_code_becomes_readable_and_not_writable(folder_mode: int, file_mode: int
         assert mode(root / "secret") == 0o400, "links lead nowhere"
 
 
-def test_a_runtime_folder_that_was_opened_is_still_taken_for_ours_and_a_readable_one_is_not(tmp_path: Path) -> None:
+def test_shared_runtime_folder_is_ours_and_a_readable_one_is_not(tmp_path: Path) -> None:
     folder = tmp_path / "heronry-0" / "01234567"
     launch = Launch("local", "r", "e", "t", "t-1", "memory://", str(tmp_path), str(folder))
     make_runtime_dir(folder)
@@ -76,7 +76,7 @@ def test_a_runtime_folder_that_was_opened_is_still_taken_for_ours_and_a_readable
     assert not folder.exists()
 
 
-def test_who_can_be_that_user(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_user_must_be_another_existing_user(monkeypatch: pytest.MonkeyPatch) -> None:
     assert code_user({}) is attainable_code_user({}) is None, "off unless it is asked for"
     for name in ("nobody-of-that-name", "with\0nul", "root", pwd.getpwuid(os.geteuid()).pw_name):
         with pytest.raises(UsageError, match=NAME):
@@ -86,7 +86,7 @@ def test_who_can_be_that_user(monkeypatch: pytest.MonkeyPatch) -> None:
         attainable_code_user({NAME: "nobody"})
 
 
-def test_the_launch_of_instances_names_no_place_of_a_secret() -> None:
+def test_launch_of_instances_names_no_secret_location() -> None:
     launch = Launch(
         "docker", "r", "e", "t", "t-1", "zookeeper://z:2181/h", "/home", "/run", api_url="http://api:9000",
         store_credential="/start/credential", key="/start/key.pem", settings={"heron.scheduler": "docker"},
@@ -97,7 +97,7 @@ def test_the_launch_of_instances_names_no_place_of_a_secret() -> None:
     assert launch.for_instances().settings == launch.settings
 
 
-def test_a_link_is_not_shared_and_what_it_leads_to_stays_as_it_is(tmp_path: Path) -> None:
+def test_link_is_not_shared_and_its_target_is_unchanged(tmp_path: Path) -> None:
     ours = tmp_path / "ours"
     ours.mkdir(mode=0o700)
     link = tmp_path / "link"
@@ -108,7 +108,7 @@ def test_a_link_is_not_shared_and_what_it_leads_to_stays_as_it_is(tmp_path: Path
     assert mode(ours) == 0o700
 
 
-def test_only_a_folder_of_ours_is_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_own_folders_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, file = tmp_path / "folder", tmp_path / "file"
     folder.mkdir(mode=0o700)
     file.touch(0o600)
@@ -122,7 +122,7 @@ def test_only_a_folder_of_ours_is_shared(tmp_path: Path, monkeypatch: pytest.Mon
     assert mode(folder) == 0o700
 
 
-def test_a_socket_and_a_file_can_be_shared(tmp_path: Path) -> None:
+def test_socket_and_file_can_be_shared(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "s"))
         us().share(tmp_path / "s", 0o660)

@@ -1,7 +1,7 @@
-"""What an engine says is not there counts as removed, whichever status it says it with; what it keeps does not.
+"""Missing objects on an engine count as removed for any status; other errors do not.
 
-The engine is a server of this process's own that answers as real ones were seen to: one engine with 404, the manager of
-a swarm with 500 and 503, too.
+The engine is a local server that answers like real ones: an engine with 404, the manager of a swarm also with 500
+and 503.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ CALLS: list[Callable[[DockerEngine], None]] = [
 
 
 class _Server(ThreadingHTTPServer):
-    """``found``: it shows the network, with a container on it, before it says what it says of it."""
+    """Engine server. ``found``: it first shows the network with a container."""
 
     answer = (404, "")
     found = False
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One request."""
+    """Handler of one request."""
 
     def answer(self) -> None:
         server: Any = self.server
@@ -64,7 +64,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_DELETE = answer
 
     def log_message(self, *_: object) -> None:
-        """Quiet."""
+        """Suppress the log."""
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def engine(request: pytest.FixtureRequest, server: _Server) -> Iterator[DockerEn
 
 @pytest.mark.parametrize("found", [False, True])
 @pytest.mark.parametrize("answer", ABSENT)
-def test_what_is_not_there_is_removed(
+def test_missing_object_counts_as_removed(
     engine: DockerEngine, server: _Server, answer: tuple[int, str], found: bool
 ) -> None:
     server.answer, server.found = answer, found
@@ -98,7 +98,7 @@ def test_what_is_not_there_is_removed(
 
 
 @pytest.mark.parametrize("answer", KEPT)
-def test_whatever_else_it_says_is_an_error(engine: DockerEngine, server: _Server, answer: tuple[int, str]) -> None:
+def test_other_answers_are_errors(engine: DockerEngine, server: _Server, answer: tuple[int, str]) -> None:
     server.answer, server.found = answer, False
     for remove in (engine.remove_network, engine.remove):
         with pytest.raises(EngineError, match="says"):

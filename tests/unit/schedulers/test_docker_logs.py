@@ -1,4 +1,4 @@
-"""Logs out of a tar that user code had a hand in: files of the folder itself, plain names, a bound."""
+"""Logs extracted from an untrusted tar: only plain files of the folder, bounded in size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from heron_control.schedulers.docker_logs import save
 
 
 def tar_of(*entries: tuple[str, bytes, bytes]) -> bytes:
-    """Name, type, content (or the target of a link)."""
+    """Build a tar of (name, type, content or link target)."""
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as archive:
         for name, kind, content in entries:
@@ -28,7 +28,7 @@ def tar_of(*entries: tuple[str, bytes, bytes]) -> bytes:
 
 
 def in_pieces(content: bytes, size: int) -> Iterator[bytes]:
-    """As they come from the engine; empty ones, too."""
+    """Split the content as an engine does, including empty pieces."""
     for start in range(0, len(content), size):
         yield content[start : start + size]
         yield b""
@@ -38,7 +38,7 @@ FILES = {"heron_container-1.log": b"began\n" * 3000, "container_1_words_1.log.1"
 
 
 @pytest.mark.parametrize("size", [1000, 8192, 1 << 20])
-def test_every_log_is_there_byte_for_byte(tmp_path: Path, size: int) -> None:
+def test_every_log_is_saved_byte_for_byte(tmp_path: Path, size: int) -> None:
     entries = [(f"log-files/{name}", tarfile.REGTYPE, content) for name, content in FILES.items()]
     archive = tar_of(("log-files", tarfile.DIRTYPE, b""), *entries)
     target = tmp_path / "kept" / "log-files"
@@ -49,12 +49,12 @@ def test_every_log_is_there_byte_for_byte(tmp_path: Path, size: int) -> None:
     assert {p.name: p.read_bytes() for p in target.iterdir()} == FILES
 
 
-def test_nothing_but_files_of_the_folder_is_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_only_plain_files_of_the_folder_are_saved(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     outside = tmp_path / "outside"
     outside.write_bytes(b"mine")
     target = tmp_path / "kept"
     target.mkdir()
-    (target / "linked.log").symlink_to(outside)  # nobody puts one there; it would be replaced, not followed
+    (target / "linked.log").symlink_to(outside)  # does not occur; a link would be replaced, not followed
     refused = [
         ("log-files/../outside", tarfile.REGTYPE, b"evil"),
         ("log-files//etc/passwd", tarfile.REGTYPE, b"evil"),
@@ -76,7 +76,7 @@ def test_nothing_but_files_of_the_folder_is_taken(tmp_path: Path, caplog: pytest
     assert sum("is not a log file" in message for message in caplog.messages) == len(refused)
 
 
-def test_all_of_it_has_a_bound_and_what_is_cut_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_total_size_is_bounded_and_cuts_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     entries = [(f"log-files/{n}.log", tarfile.REGTYPE, bytes([n]) * 4000) for n in range(4)]
     assert save(in_pieces(tar_of(*entries), 4096), tmp_path, max_bytes=10_000) == 3
     assert [(tmp_path / f"{n}.log").stat().st_size for n in range(3)] == [4000, 4000, 2000]
@@ -84,6 +84,6 @@ def test_all_of_it_has_a_bound_and_what_is_cut_is_said(tmp_path: Path, caplog: p
     assert "3.log is not kept" in caplog.text
 
 
-def test_no_folder_is_no_fault(tmp_path: Path) -> None:
+def test_missing_folder_is_accepted(tmp_path: Path) -> None:
     assert save(iter(()), tmp_path / "kept") == 0
     assert not (tmp_path / "kept").exists()

@@ -1,4 +1,4 @@
-"""Names, labels, limits and the body of a container on a Docker engine, as laws."""
+"""Containers on a Docker engine: names, labels, limits and the request body."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def packing(cpu: float, ram: int, tasks: int, task_ram: int) -> PackingPlan:
 
 
 @given(project=NAMES, name=NAMES, digits=IDS, number=st.integers(0, LAST_STANDBY))
-def test_a_container_is_named_by_a_dns_label(project: str, name: str, digits: str, number: int) -> None:
+def test_container_name_is_a_dns_label(project: str, name: str, digits: str, number: int) -> None:
     host = plan.container_host(project, launch_named(name, digits), number)
     assert re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", host)
     assert len(host) <= 63
@@ -41,19 +41,19 @@ def test_a_container_is_named_by_a_dns_label(project: str, name: str, digits: st
 
 
 @given(name=NAMES, digits=IDS)
-def test_the_network_of_compose_comes_first(name: str, digits: str) -> None:
-    """The engine publishes ports through the first network in the order of names."""
+def test_compose_network_sorts_first(name: str, digits: str) -> None:
+    """The engine publishes ports on the first network by name."""
     assert plan.shared_name("my-project", launch_named(name, digits)) > "my-project_cluster"
 
 
 @given(name=NAMES, one=IDS, other=IDS)
-def test_two_submissions_of_one_name_never_meet(name: str, one: str, other: str) -> None:
+def test_submissions_of_one_name_have_distinct_names(name: str, one: str, other: str) -> None:
     names = {plan.shared_name("heronry", launch_named(name, digits)) for digits in (one, other)}
     assert len(names) == len({one[-6:], other[-6:]})
 
 
 @given(cpu=st.floats(0, 64), ram=st.integers(0, 1 << 34), tasks=st.integers(1, 20), cores=st.integers(1, 64))
-def test_limits_leave_room_for_the_tasks_and_for_heronry(cpu: float, ram: int, tasks: int, cores: int) -> None:
+def test_limits_leave_room_for_tasks_and_runtime(cpu: float, ram: int, tasks: int, cores: int) -> None:
     found = plan.limits(packing(cpu, ram, tasks, 100 * MiB), {}, 1, cores)
     assert found.ram_bytes >= max(ram, tasks * 100 * MiB + plan.OWN_RAM)
     assert 0 < found.cpu <= cores, "the engine refuses more cores than it has"
@@ -61,14 +61,14 @@ def test_limits_leave_room_for_the_tasks_and_for_heronry(cpu: float, ram: int, t
     assert stated.ram_bytes == ram, "what the user states is the limit"
 
 
-def test_a_standby_gets_what_container_0_gets_however_many_there_are() -> None:
+def test_standby_has_the_limits_of_container_0() -> None:
     for replicas in (1, 2, 3):
         config = {"topology.master.replicas": replicas}
         found = {plan.limits(packing(1, 1, 1, 1), config, number, 8) for number in (0, 100_001, 100_002)}
         assert found == {Resources(1.0, 512 * MiB)}
 
 
-def test_a_container_is_confined_and_nothing_in_it_is_secret() -> None:
+def test_container_is_confined_and_holds_no_secret() -> None:
     launch = plan.launch_inside(launch_named("T"), "http://api:9000")
     body = plan.creation("heronry", launch, 3, "heronry:latest", Resources(1.5, 512 * MiB))
     host: dict[str, Any] = body["HostConfig"]
@@ -91,7 +91,7 @@ def test_a_container_is_confined_and_nothing_in_it_is_secret() -> None:
     assert not [mount for mount in host["Mounts"] if mount["Type"] != "volume"], "nothing of the machine is mounted"
 
 
-def test_the_launch_inside_names_only_places_inside() -> None:
+def test_launch_in_a_container_names_only_inner_paths() -> None:
     launch = plan.launch_inside(launch_named("T"), "http://api:9000")
     own = plan.launch_of(launch, plan.container_host("heronry", launch, 2), 2)
     assert own.host == plan.container_host("heronry", launch, 2)

@@ -1,4 +1,4 @@
-"""The Docker scheduler against an engine in memory: what it starts, brings back and clears up, and who waits for it."""
+"""Docker scheduler on an in-memory engine: start, recovery, cleanup and waiting."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ BOTH_RUN = {0: "running", 1: "running"}
 
 
 class World:
-    """A machine, a store, and a scheduler that may be made anew."""
+    """A machine, a store, and a scheduler that can be replaced."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -69,17 +69,17 @@ class World:
         self.scheduler = self.anew()
 
     def anew(self) -> DockerScheduler:
-        """As after a restart of the api server."""
+        """Return a new scheduler, as after a restart of the API server."""
         engine = FakeEngine(self.machine, "heronry")
         self.scheduler = DockerScheduler(self.store, self.homes, DockerOptions(), engine)
         return self.scheduler
 
     def place(self, name: str) -> Path:
-        """The folder of a topology."""
+        """Return the folder of a topology."""
         return place_of(self.folder, "docker", "ads", "prod", name)
 
     def submit(self, name: str = "words", config: Mapping[str, Any] = NOTHING, **settings: float) -> Launch:
-        """A topology in the store, with its folder; nothing of it runs yet."""
+        """Submit a topology to the store with its folder, without starting it."""
         home = self.place(name)
         home.mkdir(parents=True)
         write_secrets(home)
@@ -97,20 +97,20 @@ class World:
         return launch
 
     def running(self, name: str = "words") -> Launch:
-        """A topology whose containers run."""
+        """Submit a topology and start its containers."""
         launch = self.submit(name)
         self.scheduler.start(launch, self.place(name) / "launch.json")
         self.scheduler.observe()
         assert self.states(launch) == BOTH_RUN
-        time.sleep(0.002)  # what was born in the millisecond of an observation is too young for it
+        time.sleep(0.002)  # a container born in the millisecond of an observation is too young for it
         return launch
 
     def runs(self, launch: Launch) -> bool:
-        """Container 1 does, as others are told."""
+        """Return whether container 1 is reported as running."""
         return self.status(launch).state is ProcessState.RUNNING
 
     def observe_until(self, condition: Callable[[], bool]) -> float:
-        """Round after round; returns the pause after the last."""
+        """Observe until the condition holds; return the last pause."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             pause_seconds = self.scheduler.observe()
@@ -120,18 +120,18 @@ class World:
             time.sleep(0.02)
 
     def states(self, launch: Launch) -> dict[int, str]:
-        """What there is of it on the machine."""
+        """Return the states of its containers on the machine."""
         seen = FakeEngine(self.machine, "heronry").containers()
         return {s.number: s.state for s in seen if s.topology_id == launch.topology_id}
 
     def status(self, launch: Launch, number: int = 1) -> ProcessStatus:
-        """What others are told of a container."""
+        """Return the reported status of a container."""
         return next(c for c in self.scheduler.status(launch).containers if c.container == number)
 
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    monkeypatch.setattr(containers, "STOP_MARGIN_MS", -9_000)  # what is deaf is killed after a second
+    monkeypatch.setattr(containers, "STOP_MARGIN_MS", -9_000)  # an unresponsive container is killed after a second
     made = World(tmp_path)
     yield made
     for gate in made.machine.gates.values():
@@ -144,7 +144,7 @@ def host(launch: Launch, number: int) -> str:
     return plan.container_host("heronry", launch, number)
 
 
-def test_the_containers_of_the_plan_are_started_each_with_its_files(world: World) -> None:
+def test_planned_containers_are_started_with_their_files(world: World) -> None:
     launch = world.running()
     name = plan.shared_name("heronry", launch)
     assert name in world.machine.find("zookeeper-1").networks, "the state store can be reached"
@@ -162,7 +162,7 @@ def test_the_containers_of_the_plan_are_started_each_with_its_files(world: World
     assert started.host == f"{host(launch, 1)}.{world.machine.domain}", "as the engine says"
 
 
-def test_a_container_gets_its_topologys_own_credential_for_the_store(world: World) -> None:
+def test_container_receives_the_store_credential_of_its_topology(world: World) -> None:
     world.store_credential = str(world.place("words") / "store-credential")
     launch = world.submit()
     draw_store_credential(world.place("words"), StoreCredential("heronry:operators-password"), launch.topology_id)
@@ -177,11 +177,11 @@ def test_a_container_gets_its_topologys_own_credential_for_the_store(world: Worl
     assert started.store_credential == "/var/lib/heronry/start/1/store-credential"
 
 
-def test_what_starts_anew_finds_the_store_by_its_new_name(world: World) -> None:
-    """A cluster whose store is called otherwise after a restart: what runs goes on, and a restart tells it."""
+def test_restarted_container_uses_the_new_store_url(world: World) -> None:
+    """When a cluster's store URL changes, running containers continue and a restart passes the new URL."""
     launch = world.running()
     scheduler, folder = world.anew(), world.place("words")
-    scheduler.observe()  # it knows the topology by its folder before it is started again
+    scheduler.observe()  # it knows the topology by its folder before the start
     renamed = with_store(launch, folder, "zookeeper+tls://z:2281/h")
     assert load_launch(folder) == renamed
     scheduler.start(renamed, folder / "launch.json")
@@ -192,7 +192,7 @@ def test_what_starts_anew_finds_the_store_by_its_new_name(world: World) -> None:
 
 
 def test_containers_added_to_the_stored_plan_are_not_granted(world: World) -> None:
-    """A topology that adds to its own plan in the state store, a container and 20 GiB a task, gets nothing of it."""
+    """A topology that adds a container and 20 GiB per task to its stored plan receives neither."""
     launch = world.running()
     record = topologies.read_topology(world.store, "words")
     (first,) = record.packing.containers
@@ -217,7 +217,7 @@ def test_containers_added_to_the_stored_plan_are_not_granted(world: World) -> No
 
 
 @pytest.mark.parametrize("egress", [False, True])
-def test_nothing_leads_out_of_a_topology_unless_its_submit_says_so(world: World, egress: bool) -> None:
+def test_topology_has_egress_only_if_its_submission_requests_it(world: World, egress: bool) -> None:
     launch = world.submit(config={"topology.network.egress": egress})
     world.scheduler.start(launch, world.place("words") / "launch.json")
     world.scheduler.observe()
@@ -225,13 +225,13 @@ def test_nothing_leads_out_of_a_topology_unless_its_submit_says_so(world: World,
     assert (plan.shared_name("heronry", launch) in world.machine.ways_out) == egress
 
 
-def test_without_image_or_engine_nothing_is_submitted(world: World) -> None:
+def test_submission_requires_image_and_engine(world: World) -> None:
     world.machine.images.clear()
     with pytest.raises(SchedulerError, match="is not on the Docker engine"):
         world.submit()
 
 
-def test_a_dead_container_comes_back_and_says_why(world: World) -> None:
+def test_dead_container_is_restarted_with_its_reason(world: World) -> None:
     launch = world.running()
     world.machine.end(host(launch, 1), 3, "out of coffee")
     world.scheduler.observe()
@@ -244,7 +244,7 @@ def test_a_dead_container_comes_back_and_says_why(world: World) -> None:
     assert "vanished" in world.status(launch, 0).last_error
 
 
-def test_who_keeps_dying_waits_before_it_is_started_again(world: World) -> None:
+def test_repeatedly_dying_container_is_restarted_with_a_delay(world: World) -> None:
     launch = world.running()
     for death in range(4):
         world.observe_until(lambda: world.states(launch).get(1) == "running")
@@ -255,7 +255,7 @@ def test_who_keeps_dying_waits_before_it_is_started_again(world: World) -> None:
     assert "out of memory" in world.status(launch).last_error
 
 
-def test_one_that_cannot_be_started_is_tried_again(world: World) -> None:
+def test_failed_start_is_retried(world: World) -> None:
     launch = world.submit()
     world.machine.fails["create"] = "the Docker engine says: no space left on device"
     world.scheduler.observe()
@@ -264,7 +264,7 @@ def test_one_that_cannot_be_started_is_tried_again(world: World) -> None:
     world.observe_until(lambda: len(world.states(launch)) == 2)
 
 
-def test_what_somebody_paused_or_cut_off_is_left_alone_and_told(world: World) -> None:
+def test_paused_or_disconnected_container_is_left_alone_and_reported(world: World) -> None:
     launch = world.running()
     world.machine.find(host(launch, 1)).state = "paused"
     world.machine.find(host(launch, 0)).networks.clear()
@@ -274,7 +274,7 @@ def test_what_somebody_paused_or_cut_off_is_left_alone_and_told(world: World) ->
     assert world.status(launch, 1).restarts == world.status(launch, 0).restarts == 0
 
 
-def test_a_new_scheduler_adopts_what_runs(world: World) -> None:
+def test_new_scheduler_adopts_running_containers(world: World) -> None:
     launch = world.running()
     before = set(world.machine.containers)
     world.anew().observe()
@@ -285,7 +285,7 @@ def test_a_new_scheduler_adopts_what_runs(world: World) -> None:
     assert "while nobody watched" in world.status(launch).last_error
 
 
-def test_what_a_failed_start_left_is_removed(world: World) -> None:
+def test_leftover_of_a_failed_start_is_removed(world: World) -> None:
     launch = world.running()
     stray = world.machine.find(host(launch, 1))
     world.machine.add(Container("stray", stray.labels, {}, [], set()))
@@ -295,7 +295,7 @@ def test_what_a_failed_start_left_is_removed(world: World) -> None:
     assert world.states(launch) == BOTH_RUN
 
 
-def test_a_kill_asks_first_then_forces(world: World) -> None:
+def test_kill_sends_sigterm_and_then_sigkill(world: World) -> None:
     launch = world.running()
     world.machine.deaf = True
     told: list[str] = []
@@ -311,14 +311,14 @@ def test_a_kill_asks_first_then_forces(world: World) -> None:
     assert not world.machine.volumes
 
 
-def test_a_new_scheduler_can_kill_what_it_never_saw(world: World) -> None:
+def test_new_scheduler_can_kill_an_unseen_topology(world: World) -> None:
     launch = world.running()
     topologies.kill(world.store, "words")
     world.anew().kill(launch)
     assert world.states(launch) == {}
 
 
-def test_what_was_killed_while_nobody_watched_is_cleared_up(world: World) -> None:
+def test_topology_killed_without_a_scheduler_is_cleaned_up(world: World) -> None:
     launch = world.running()
     topologies.kill(world.store, "words")
     world.anew().hold(launch)
@@ -339,7 +339,7 @@ def test_logs_are_saved_from_the_volume(world: World, tmp_path: Path) -> None:
     assert (tmp_path / "log-files" / "a.log").read_bytes() == b"last words"
 
 
-def test_an_engine_that_is_away_is_told_and_kills_nobody(world: World) -> None:
+def test_unavailable_engine_is_reported_and_kills_no_container(world: World) -> None:
     launch = world.running()
     world.machine.fails["containers"] = "the Docker engine does not answer"
     world.scheduler.observe()
@@ -351,7 +351,7 @@ def test_an_engine_that_is_away_is_told_and_kills_nobody(world: World) -> None:
     assert world.status(launch).restarts == 0
 
 
-def test_a_store_that_is_away_kills_nobody(world: World) -> None:
+def test_unavailable_store_kills_no_container(world: World) -> None:
     launch = world.running()
     world.store.close()
     world.machine.end(host(launch, 1), 1)
@@ -374,7 +374,7 @@ def test_a_store_that_has_lost_its_records_ends_no_topology(world: World, tmp_pa
     assert world.states(launch) == {}, "the loss was accepted"
 
 
-def test_restart_touches_exactly_the_one_it_names(world: World) -> None:
+def test_restart_affects_only_the_named_container(world: World) -> None:
     launch = world.running()
     before = set(world.machine.containers)
     assert world.scheduler.restart(launch, 1, PATIENCE_SECONDS) == (1,)
@@ -385,7 +385,7 @@ def test_restart_touches_exactly_the_one_it_names(world: World) -> None:
         world.scheduler.restart(launch, 7, 1.0)
 
 
-def test_a_signal_that_fails_keeps_no_start_from_happening(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_signal_does_not_prevent_starts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     launch = world.running()
     world.machine.deaf = True
     with pytest.raises(SchedulerError, match="not all containers restarted"):
@@ -393,23 +393,22 @@ def test_a_signal_that_fails_keeps_no_start_from_happening(world: World, monkeyp
     world.machine.fails["signal"] = "the Docker engine does not answer"
     world.machine.end(host(launch, 1), 1)
     clock = docker_topology.now_ms
-    monkeypatch.setattr(docker_topology, "now_ms", lambda: clock() + 5_000)  # 0 is to be killed, and 1 to be started
+    # Container 0 is to be killed, and 1 to be started.
+    monkeypatch.setattr(docker_topology, "now_ms", lambda: clock() + 5_000)
     world.observe_until(lambda: world.states(launch).get(1) == "running")
     assert world.status(launch).restarts == 1
     world.machine.fails.clear()
     world.observe_until(lambda: world.status(launch, 0).restarts == 1)
 
 
-def test_a_kill_while_a_start_hangs_waits_for_it_and_leaves_nothing(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kill_during_a_hanging_start_waits_and_leaves_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     other = world.running("other")
     launch = world.submit()
     gate = world.machine.hang("start", host(launch, 1))
     with ThreadPoolExecutor(2) as pool:
         watch = pool.submit(world.scheduler.observe)
         assert gate.entered.wait(PATIENCE_SECONDS)
-        world.scheduler.kill(other)  # nobody else waits
+        world.scheduler.kill(other)  # no other topology waits
         assert world.states(other) == {}
         with monkeypatch.context() as hasty:
             hasty.setattr(docker, "KILL_MARGIN_SECONDS", -10.0)
@@ -423,11 +422,11 @@ def test_a_kill_while_a_start_hangs_waits_for_it_and_leaves_nothing(
     assert world.states(launch) == {}
 
 
-async def test_the_loop_and_the_other_topologies_go_on_while_an_engine_call_hangs(world: World) -> None:
+async def test_hanging_engine_call_blocks_no_other_topology(world: World) -> None:
     held, other = world.running(), world.running("other")
     gate = world.machine.hang("signal", host(held, 1))
     restart = threading.Thread(target=world.scheduler.restart, args=(held, 1, PATIENCE_SECONDS))
-    restart.start()  # has the lock of its topology for as long as the engine takes
+    restart.start()  # holds the lock of its topology while the engine call lasts
     watch = asyncio.create_task(world.scheduler.run())
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):

@@ -1,4 +1,4 @@
-"""The fake engine keeps the contract of the real one."""
+"""Contract of the engine, tested on the fake engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Kubernetes cluster says of a container is read aright."""
+"""Interpretation of Kubernetes answers about containers and nodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def shown(phase: str, node: str = "n1", state: Mapping[str, Any] | None = None, 
     return {"spec": {"nodeName": node}, "status": {"phase": phase, "containerStatuses": containers, **status}}
 
 
-def test_a_container_lives_as_long_as_its_pod_may_on_a_node_that_is_there() -> None:
+def test_container_lives_while_its_pod_may_run_on_an_existing_node() -> None:
     for phase, node, nodes in product(
         ("Pending", "Running", "Succeeded", "Failed"), ("", "n1", "n2", "n3"), (NODES, None)
     ):
@@ -31,7 +31,7 @@ def test_a_container_lives_as_long_as_its_pod_may_on_a_node_that_is_there() -> N
     assert life_of(RECORD, None, NODES) == Life("exited", "its Pod was deleted")
 
 
-def test_an_ending_keeps_its_code_and_last_words() -> None:
+def test_exit_code_and_last_message_are_kept() -> None:
     ended = {"terminated": {"exitCode": 3, "reason": "Error", "message": "so far\nout of coffee\n"}}
     assert life_of(RECORD, shown("Failed", state=ended), NODES) == Life("exited", "out of coffee", False, 3, False)
     memory = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
@@ -40,7 +40,7 @@ def test_an_ending_keeps_its_code_and_last_words() -> None:
     assert (evicted.exit_code, evicted.trouble) == (None, "Evicted The node was low on memory.")
 
 
-def test_what_waits_says_for_what() -> None:
+def test_waiting_pod_reports_its_reason() -> None:
     image = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off"}}
     assert "the image is not on n1" in life_of(RECORD, shown("Pending", state=image), NODES).trouble
     place = [{"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available: 2 Insufficient memory."}]
@@ -53,7 +53,7 @@ def test_what_waits_says_for_what() -> None:
     assert life_of(RECORD, shown("Pending", state=making), NODES).trouble == ""
 
 
-def test_a_node_is_lost_when_nobody_hears_of_it() -> None:
+def test_node_with_unknown_readiness_is_lost() -> None:
     for said, lost in (("True", False), ("False", False), ("Unknown", True)):
         status = {"conditions": [{"type": "Ready", "status": said}], "allocatable": {"cpu": "3920m"}}
         assert k8s_plan.node_of({"status": status}) == Node(lost, 3.92)

@@ -1,6 +1,6 @@
-"""Requests to a Kubernetes API server: what it answers when it is laden, away, or of another opinion.
+"""Kubernetes client against an API server that is overloaded, unavailable or rejects requests.
 
-The server is one of this process's own that says what a real one was seen to say; the real one is in ``tests/k8s``.
+The server is a local one that answers as a real one does; tests of a real cluster are in ``tests/k8s``.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ FORBIDDEN = {"kind": "Status", "code": 403, "message": 'nodes is forbidden: User
 
 
 class Answers:
-    """What the server says, in turn (the last one again and again), and what it was asked."""
+    """Scripted answers of the server (the last one repeats) and the requests it received."""
 
     def __init__(self) -> None:
         self.given: list[tuple[int, Any, dict[str, str]]] = []
         self.asked: list[tuple[str, str, Any]] = []
 
     def say(self, code: int, body: Any, **headers: str) -> None:
-        """An answer; a list is a stream of lines."""
+        """Add an answer; a list is a stream of lines."""
         self.given.append((code, body, headers))
 
     def next(self) -> tuple[int, Any, dict[str, str]]:
-        """The answer to the request that has come."""
+        """Return the answer to the next request."""
         return self.given.pop(0) if len(self.given) > 1 else self.given[0]
 
 
@@ -49,7 +49,7 @@ def server() -> Iterator[tuple[str, Answers]]:
     answers = Answers()
 
     class Handler(BaseHTTPRequestHandler):
-        """One request."""
+        """Handler of one request."""
 
         def answer(self) -> None:
             sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -66,7 +66,7 @@ def server() -> Iterator[tuple[str, Answers]]:
         do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer
 
         def log_message(self, *_: object) -> None:
-            """Quiet."""
+            """Suppress the log."""
 
     made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=made.serve_forever, args=(0.01,))
@@ -84,7 +84,7 @@ def asked(server: tuple[str, Answers]) -> Iterator[tuple[KubernetesClient, Answe
     client.close()
 
 
-def test_a_laden_server_is_asked_again(asked: tuple[KubernetesClient, Answers]) -> None:
+def test_overloaded_server_is_retried(asked: tuple[KubernetesClient, Answers]) -> None:
     client, answers = asked
     answers.say(429, {"message": "too many requests"}, Retry_After="0")
     answers.say(429, {"message": "too many requests"}, Retry_After="0")
@@ -93,21 +93,21 @@ def test_a_laden_server_is_asked_again(asked: tuple[KubernetesClient, Answers]) 
     assert [method for method, _, _ in answers.asked] == ["POST"] * 3
 
 
-def test_one_that_stays_laden_is_an_error_with_its_words(asked: tuple[KubernetesClient, Answers]) -> None:
+def test_persistent_overload_is_an_error_with_its_message(asked: tuple[KubernetesClient, Answers]) -> None:
     client, answers = asked
     answers.say(429, {"message": "the server is currently unable"}, Retry_After="0")
     with pytest.raises(EngineError, match="currently unable"):
         client.list("Pod", "a=b")
 
 
-def test_one_that_is_away_is_an_error_at_once() -> None:
+def test_unreachable_server_is_an_error_at_once() -> None:
     client = KubernetesClient("heronry", "http://127.0.0.1:9")
     with pytest.raises(EngineError, match=r"API server at http://127\.0\.0\.1:9 does not answer: connection refused"):
         client.list("Pod", "a=b")
     client.close()
 
 
-def test_what_is_there_already_is_refused_with_its_code(asked: tuple[KubernetesClient, Answers]) -> None:
+def test_existing_object_is_refused_with_its_code(asked: tuple[KubernetesClient, Answers]) -> None:
     client, answers = asked
     answers.say(409, {"kind": "Status", "code": 409, "message": 'pods "a" already exists'})
     with pytest.raises(Refused, match='pods "a" already exists') as caught:
@@ -115,14 +115,14 @@ def test_what_is_there_already_is_refused_with_its_code(asked: tuple[KubernetesC
     assert caught.value.code == CONFLICT
 
 
-def test_what_is_gone_is_no_error(asked: tuple[KubernetesClient, Answers]) -> None:
+def test_missing_object_is_not_an_error(asked: tuple[KubernetesClient, Answers]) -> None:
     client, answers = asked
     answers.say(404, {"kind": "Status", "code": 404, "message": "not found"})
     assert client.read("Pod", "a") is None
     assert not client.delete("Pod", "a")
 
 
-def test_only_the_life_that_is_meant_is_deleted(asked: tuple[KubernetesClient, Answers]) -> None:
+def test_delete_applies_only_to_the_given_uid(asked: tuple[KubernetesClient, Answers]) -> None:
     client, answers = asked
     answers.say(409, {"kind": "Status", "code": 409, "message": "the UID in the precondition does not match"})
     assert not client.delete("Pod", "a", "1", 0)
@@ -132,7 +132,7 @@ def test_only_the_life_that_is_meant_is_deleted(asked: tuple[KubernetesClient, A
         client.delete("Pod", "a")
 
 
-def test_a_mark_is_for_the_life_that_is_meant(asked: tuple[KubernetesClient, Answers]) -> None:
+def test_mark_applies_only_to_the_given_uid(asked: tuple[KubernetesClient, Answers]) -> None:
     client, answers = asked
     answers.say(200, {})
     client.mark("ConfigMap", "a", "1", "org.heronry/started")
@@ -142,7 +142,7 @@ def test_a_mark_is_for_the_life_that_is_meant(asked: tuple[KubernetesClient, Ans
     ]
 
 
-def test_who_may_not_look_at_nodes_sees_none(asked: tuple[KubernetesClient, Answers]) -> None:
+def test_forbidden_node_list_yields_none(asked: tuple[KubernetesClient, Answers]) -> None:
     client, answers = asked
     answers.say(403, FORBIDDEN)
     assert client.nodes() is None
@@ -150,7 +150,7 @@ def test_who_may_not_look_at_nodes_sees_none(asked: tuple[KubernetesClient, Answ
         client.list("Pod", "")
 
 
-def test_a_watch_begins_where_the_list_ended_and_ends_when_its_history_is_gone(
+def test_watch_starts_at_the_list_and_ends_with_its_history(
     asked: tuple[KubernetesClient, Answers],
 ) -> None:
     client, answers = asked
@@ -166,7 +166,7 @@ def test_a_watch_begins_where_the_list_ended_and_ends_when_its_history_is_gone(
         list(client.changes("a=b", 5))
 
 
-def test_the_newest_policy_that_is_served_is_taken(asked: tuple[KubernetesClient, Answers]) -> None:
+def test_newest_served_policy_version_is_used(asked: tuple[KubernetesClient, Answers]) -> None:
     client, answers = asked
     answers.say(200, {"versions": [{"version": "v1beta1"}]})
     assert client.policy_version() == "v1beta1"
@@ -175,14 +175,14 @@ def test_the_newest_policy_that_is_served_is_taken(asked: tuple[KubernetesClient
     assert answers.asked[-1][1] == "/apis/policy/v1beta1/namespaces/heronry/poddisruptionbudgets/n"
 
 
-def test_without_a_cluster_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_cluster_is_reported_with_a_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nothing"))
     with pytest.raises(EngineError, match=r"no Kubernetes cluster is configured: .* or set KUBECONFIG"):
         KubernetesClient("heronry")
 
 
 def use(monkeypatch: pytest.MonkeyPatch, folder: Path, address: str) -> None:
-    """A kubeconfig for this server."""
+    """Write a kubeconfig for this server."""
     file = folder / "config"
     file.write_text(json.dumps({
         "apiVersion": "v1", "kind": "Config", "current-context": "c", "users": [{"name": "u", "user": {}}],
@@ -193,12 +193,12 @@ def use(monkeypatch: pytest.MonkeyPatch, folder: Path, address: str) -> None:
 
 
 def brief() -> tuple[str, str]:
-    """Health and words of what ``heron doctor`` finds."""
+    """Return verdict and text of the check of ``heron doctor``."""
     found = judge_cluster(collect_kubernetes_facts(complete=False))
     return found.verdict.value, f"{found.found} {found.cure}"
 
 
-def test_the_doctor_looks_at_the_cluster(
+def test_doctor_checks_the_cluster(
     server: tuple[str, Answers], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     address, answers = server
@@ -216,7 +216,7 @@ def test_the_doctor_looks_at_the_cluster(
     assert "no cluster is configured here" in brief()[1]
 
 
-def test_the_doctor_asks_for_each_right_and_for_what_is_shared(
+def test_doctor_checks_rights_and_shared_storage(
     server: tuple[str, Answers], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     address, answers = server
@@ -233,7 +233,7 @@ def test_the_doctor_asks_for_each_right_and_for_what_is_shared(
     assert found["rights of the scheduler"].found == "in heronry this account may not get pods"
     assert found["rights to set up"].verdict.value == "good"
     assert found["shared storage"].verdict.value == "good"
-    assert "volumes" not in found  # what may not be seen is not judged
+    assert "volumes" not in found  # objects that may not be seen are not judged
     asked = [body["spec"]["resourceAttributes"] for method, _, body in answers.asked if method == "POST"]
     assert len(asked) == len(wanted)
     assert asked[0] == {"verb": "get", "group": "", "resource": "pods", "subresource": "", "namespace": "heronry"}

@@ -1,6 +1,6 @@
-"""When a node that nobody hears of counts as lost: at once, or after the time that is given when Kubernetes was away.
+"""Lost nodes: a silent node is lost at once, or after a grace period if the API server was unavailable.
 
-The laws hold for every history: of nodes whose kubelets speak or do not, seen by looks in any distances.
+The properties hold for all histories of nodes whose kubelets are silent or not, observed at any intervals.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from heron_control.schedulers.k8s_plan import AWAY_SECONDS, GRACE_SECONDS, Node, Sight
 
 NAMES = ("n1", "n2")
-# Seconds since the look before, and who is silent then; a distance above AWAY_SECONDS is an API server that was away.
+# Seconds since the previous observation and the silent nodes; above AWAY_SECONDS, the API server was unavailable.
 HISTORIES = st.lists(
     st.tuples(
         st.one_of(st.floats(0.1, AWAY_SECONDS), st.floats(AWAY_SECONDS + 0.1, 300.0)),
@@ -27,7 +27,7 @@ SILENT_TWICE = [(2.0, _N1), (2.0, _NOBODY), (60.0, _N1)]
 
 
 def lost(history: list[tuple[float, frozenset[str]]]) -> list[tuple[float, frozenset[str], frozenset[str]]]:
-    """Of each look its time, who was silent, and who was taken for lost."""
+    """Return time, silent nodes and lost nodes of each observation."""
     sight, now, found = Sight(), 0.0, []
     for seconds, silent in history:
         now += seconds
@@ -39,7 +39,7 @@ def lost(history: list[tuple[float, frozenset[str]]]) -> list[tuple[float, froze
 @given(HISTORIES)
 @example(SILENT_BEFORE)
 @example(SILENT_TWICE)
-def test_nobody_is_lost_who_speaks_or_whom_the_api_server_has_just_left_alone(
+def test_ready_node_and_node_in_its_grace_period_are_not_lost(
     history: list[tuple[float, frozenset[str]]],
 ) -> None:
     back, before = float("-inf"), float("-inf")
@@ -55,7 +55,7 @@ def test_nobody_is_lost_who_speaks_or_whom_the_api_server_has_just_left_alone(
 @given(HISTORIES)
 @example(SILENT_BEFORE)
 @example(SILENT_TWICE)
-def test_a_silent_node_is_lost_after_one_grace_however_often_the_api_server_goes(
+def test_silent_node_is_lost_after_one_grace_period(
     history: list[tuple[float, frozenset[str]]],
 ) -> None:
     began: dict[str, float] = {}
@@ -67,18 +67,18 @@ def test_a_silent_node_is_lost_after_one_grace_however_often_the_api_server_goes
 @given(HISTORIES)
 @example(SILENT_BEFORE)
 @example(SILENT_TWICE)
-def test_a_node_that_is_lost_stays_so_until_it_speaks(history: list[tuple[float, frozenset[str]]]) -> None:
+def test_lost_node_stays_lost_until_it_is_ready(history: list[tuple[float, frozenset[str]]]) -> None:
     for (_, _, before), (_, silent, judged) in pairwise(lost(history)):
         assert judged >= before & silent
 
 
-def test_a_node_that_falls_silent_while_the_api_server_answers_is_lost_at_once() -> None:
+def test_node_that_becomes_silent_while_observed_is_lost_at_once() -> None:
     quiet: list[tuple[float, frozenset[str]]] = [(2.0, frozenset())] * 30
     assert lost([*quiet, (2.0, frozenset({"n1"}))])[-1][2] == {"n1"}
 
 
-def test_a_minute_without_the_api_server_costs_nothing_where_kubelets_come_back() -> None:
-    """As a real one was seen: both nodes unknown when it is back, and ready some seconds later."""
+def test_short_api_server_outage_loses_no_node() -> None:
+    """As observed in a real cluster: both nodes are unknown after the outage, and ready some seconds later."""
     quiet: list[tuple[float, frozenset[str]]] = [(2.0, frozenset())] * 30
     late: list[tuple[float, frozenset[str]]] = [(60.0, frozenset()), *[(2.0, frozenset(NAMES))] * 7]
     history = [*quiet, *late, *quiet]
@@ -86,6 +86,6 @@ def test_a_minute_without_the_api_server_costs_nothing_where_kubelets_come_back(
     assert lost([*quiet, *late, *[(2.0, frozenset({"n2"}))] * 13])[-1][2] == {"n2"}
 
 
-def test_what_is_known_of_a_node_is_kept() -> None:
+def test_other_facts_of_a_node_are_kept() -> None:
     _, judged = Sight().look({"n1": Node(True, 3.5), "n2": Node(False, 1.5)}, 7.0)
     assert judged == {"n1": Node(False, 3.5), "n2": Node(False, 1.5)}, "who has just begun to look gives them time"

@@ -1,5 +1,4 @@
-"""A container on Kubernetes: nothing that hardens it on one engine gets lost, every object is one that Kubernetes
-takes."""
+"""Kubernetes objects of a container: valid, and as hardened as on a Docker engine."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ def pod(whole: Mapping[str, Any], takers: int = 2) -> dict[str, Any]:
 
 
 def objects() -> Iterator[dict[str, Any]]:
-    """All that a topology is made of."""
+    """Yield all objects of a topology."""
     record = k8s_plan.record_of("heronry-t-3", body(), FILES, "start/3", PLACING, 2)
     yield record
     owner = {**record, "metadata": {**record["metadata"], "uid": "u1"}}
@@ -55,13 +54,13 @@ def objects() -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_object_is_one_that_kubernetes_takes(version: str) -> None:
+def test_every_object_is_valid_for_kubernetes(version: str) -> None:
     manifest = yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yml").read_text())
     for made in [*objects(), *manifest]:
         assert kubernetes_validate.validate(made, version, strict=True) == version
 
 
-def test_the_schemas_are_strict() -> None:
+def test_schema_validation_is_strict() -> None:
     made = pod(body())
     made["spec"]["containers"][0]["imagePullPolice"] = "Always"
     with pytest.raises(kubernetes_validate.ValidationError):
@@ -69,7 +68,7 @@ def test_the_schemas_are_strict() -> None:
 
 
 def _changed(value: Any) -> Any:
-    """Another value of the same kind."""
+    """Return another value of the same kind."""
     match value:
         case bool():
             return not value
@@ -86,7 +85,7 @@ def _changed(value: Any) -> Any:
     raise AssertionError(value)
 
 
-def test_what_a_body_says_reaches_the_pod_or_is_known_to_be_lacking() -> None:
+def test_every_body_field_reaches_the_pod_or_is_listed_as_lacking() -> None:
     whole = body()
     for key in whole.keys() - {"HostConfig", "Labels", "User", "StopSignal"}:
         assert pod({**whole, key: _changed(whole[key])}) != pod(whole), key
@@ -96,7 +95,7 @@ def test_what_a_body_says_reaches_the_pod_or_is_known_to_be_lacking() -> None:
         assert (pod(other) == pod(whole)) == (key in k8s_plan.LACKING), key
 
 
-def test_what_nobody_has_thought_of_is_refused() -> None:
+def test_unknown_body_field_is_rejected() -> None:
     for place in ("body", "host"):
         whole = body()
         (whole if place == "body" else whole["HostConfig"])["Sysctls"] = {"a": "b"}
@@ -104,8 +103,8 @@ def test_what_nobody_has_thought_of_is_refused() -> None:
             pod(whole)
 
 
-def test_a_pod_has_no_rights_at_all() -> None:
-    """What the level "restricted" of Pod security asks for, and more."""
+def test_pod_is_restricted() -> None:
+    """Covers the "restricted" level of Pod security, and more."""
     spec = pod(body())["spec"]
     assert spec["securityContext"]["runAsNonRoot"]
     assert spec["securityContext"]["runAsUser"] == 10001
@@ -119,11 +118,11 @@ def test_a_pod_has_no_rights_at_all() -> None:
     assert all(volume.keys() & {"emptyDir", "projected", "persistentVolumeClaim"} for volume in spec["volumes"])
 
 
-def test_kubernetes_never_starts_a_container_a_second_time() -> None:
+def test_kubernetes_never_restarts_a_container() -> None:
     assert pod(body())["spec"]["restartPolicy"] == "Never"
 
 
-def test_what_is_secret_is_in_the_secret_alone() -> None:
+def test_secrets_are_only_in_the_secret_object() -> None:
     record = k8s_plan.record_of("heronry-t-3", body(), FILES, "start/3", PLACING, 2)
     assert record["data"].keys() == {"launch.json", k8s_plan.POD_FILE}
     secret = k8s_plan.secret_of("heronry-t-3", body(), FILES, PLACING)
@@ -135,8 +134,8 @@ def test_what_is_secret_is_in_the_secret_alone() -> None:
     assert sorted(found) == sorted(FILES)
 
 
-def test_what_it_finds_at_its_start_is_its_own_and_in_memory() -> None:
-    """No file that is secret is on a disk of the node, and user code does not see where it came from."""
+def test_start_files_are_private_and_in_memory() -> None:
+    """Secret files are not on a node's disk, and user code cannot see their source."""
     spec = pod(body())["spec"]
     (copying,), (container,) = spec["initContainers"], spec["containers"]
     *_, command = copying["args"]
@@ -148,7 +147,7 @@ def test_what_it_finds_at_its_start_is_its_own_and_in_memory() -> None:
     assert start["emptyDir"]["medium"] == "Memory"
 
 
-def test_shared_storage_is_each_topologys_own_folder_in_places_that_are_its_own() -> None:
+def test_shared_storage_is_a_folder_of_the_topology() -> None:
     spec = pod(body())["spec"]
     shared = {m["subPath"]: m["mountPath"] for m in spec["containers"][0]["volumeMounts"] if m["name"] == "shared"}
     volume = docker_plan.volume_of(body())
@@ -157,21 +156,21 @@ def test_shared_storage_is_each_topologys_own_folder_in_places_that_are_its_own(
     assert {"name": "volume", "mountPath": docker_plan.VOLUME_PATH} in spec["initContainers"][0]["volumeMounts"]
 
 
-def test_what_is_asked_for_is_never_more_than_the_limit() -> None:
+def test_requests_do_not_exceed_limits() -> None:
     for cpu in (0.01, 0.5, 1.5, 64.0):
         found = pod(body(3, Resources(cpu, 512 * MiB)))["spec"]["containers"][0]["resources"]
         assert 0 < cores(found["requests"]["cpu"]) <= cores(found["limits"]["cpu"])
         assert found["requests"]["memory"] == found["limits"]["memory"] == str(512 * MiB)
 
 
-def test_a_probe_looks_at_what_the_container_makes() -> None:
+def test_readiness_probe_checks_a_file_of_the_container() -> None:
     launch = docker_plan.launch_inside(launch_named("T"), "", "k8s")
     locks = [(number, str(container_lock(launch.runtime_dir, number))) for number in (0, 100_001)]
     for number, file in (*locks, (3, launch.stream_manager_socket(3))):
         assert pod(body(number))["spec"]["containers"][0]["readinessProbe"]["exec"]["command"] == ["test", "-e", file]
 
 
-def test_pods_of_one_topology_avoid_each_other_by_host_first() -> None:
+def test_pods_of_one_topology_prefer_distinct_hosts() -> None:
     terms = pod(body())["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     weights = {term["podAffinityTerm"]["topologyKey"]: term["weight"] for term in terms}
     assert weights["kubernetes.io/hostname"] > weights["topology.kubernetes.io/zone"] > 0
@@ -180,7 +179,7 @@ def test_pods_of_one_topology_avoid_each_other_by_host_first() -> None:
         assert wanted.items() <= pod(body(0))["metadata"]["labels"].items()
 
 
-def test_an_internal_topology_reaches_itself_the_services_and_a_name_server() -> None:
+def test_internal_topology_reaches_itself_services_and_dns() -> None:
     inside, outside = (k8s_plan.policy("n", LABELS, PLACING, internal=internal)["spec"] for internal in (True, False))
     assert outside["egress"] == [{}]
     assert inside["ingress"] == outside["ingress"]
@@ -212,13 +211,13 @@ def test_name_servers_are_set_by_the_operator() -> None:
         KubernetesOptions.of_environment({"HERONRY_K8S_DNS": "kube-dns"})
 
 
-def test_whoever_empties_nodes_takes_one_at_a_time() -> None:
+def test_disruption_budget_allows_one_pod_at_a_time() -> None:
     for count in (1, 2, 7):
         assert k8s_plan.disruption("n", LABELS, "heronry", count)["spec"]["minAvailable"] == count - 1
 
 
 @given(name=NAMES, other=NAMES)
-def test_names_and_labels_are_what_kubernetes_takes_and_differ(name: str, other: str) -> None:
+def test_names_and_labels_are_valid_and_distinct(name: str, other: str) -> None:
     for make, form in (
         (k8s_plan.object_name, r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?"),
         (k8s_plan.label_value, r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?"),
@@ -228,6 +227,6 @@ def test_names_and_labels_are_what_kubernetes_takes_and_differ(name: str, other:
 
 
 @given(name=NAMES, one=IDS, two=IDS)
-def test_two_submissions_never_share_a_network(name: str, one: str, two: str) -> None:
+def test_submissions_never_share_a_network(name: str, one: str, two: str) -> None:
     names = {k8s_plan.object_name(docker_plan.shared_name("heronry", launch_named(name, d))) for d in (one, two)}
     assert len(names) == len({one[-6:], two[-6:]})

@@ -1,4 +1,4 @@
-"""What cluster k8s takes in. The rest is the Docker scheduler's."""
+"""Submission checks of the k8s cluster; the Docker scheduler's tests cover the rest."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.unit.schedulers.test_swarm_scheduler import LAUNCH, SPOUT, STATE
 def prepared(
     folder: Path, config: Mapping[str, Any], storage: Path | None = None, settings: Mapping[str, Any] | None = None
 ) -> Launch:
-    """The launch of a topology with this configuration."""
+    """Return the launch of a topology with this configuration."""
     definition = TopologyDefinition("words", LAUNCH.topology_id, (SPOUT,), dict(config))
     write_granted(folder, Granted(definition, pack(definition)))
     machine = Machine()
@@ -39,7 +39,7 @@ def prepared(
         scheduler.close()
 
 
-def test_user_code_is_the_pods_one_user(tmp_path: Path) -> None:
+def test_user_code_runs_as_the_pods_single_user(tmp_path: Path) -> None:
     settings = prepared(tmp_path, {}).settings
     assert settings["heron.scheduler"] == "k8s"
     assert "heron.user.code.user" not in settings
@@ -47,13 +47,13 @@ def test_user_code_is_the_pods_one_user(tmp_path: Path) -> None:
         prepared(tmp_path, {}, settings={"heron.user.code.user": "heronry-code"})
 
 
-def test_state_wants_storage_that_all_nodes_see(tmp_path: Path) -> None:
+def test_stateful_topology_requires_shared_storage(tmp_path: Path) -> None:
     with pytest.raises(NotAllowed, match="EFFECTIVELY_ONCE needs storage that all nodes share"):
         prepared(tmp_path, STATE)
     prepared(tmp_path, STATE, tmp_path)
 
 
-def test_logs_of_what_is_killed_are_refused_before_it_is(tmp_path: Path) -> None:
+def test_hold_for_logs_is_rejected_before_a_kill(tmp_path: Path) -> None:
     store, homes = open_store(f"memory://{tmp_path.name}"), Homes(tmp_path, "k8s")
     scheduler = KubernetesScheduler(store, homes, KubernetesOptions(), FakeEngine(Machine(), "h"))
     with pytest.raises(NotAllowed, match="keeps no log files"):
@@ -82,5 +82,5 @@ def test_options_come_from_the_environment(tmp_path: Path) -> None:
             KubernetesOptions.of_environment(wrong)
 
 
-def test_it_is_found_by_its_name() -> None:
+def test_k8s_scheduler_is_registered() -> None:
     assert SCHEDULERS.load("k8s").__module__ == "heron_control.schedulers.k8s"

@@ -1,4 +1,4 @@
-"""Storage that all nodes see: each topology's folder has an owner, and goes with it."""
+"""Shared storage: each topology's folder has an owner and is removed with it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.schedulers.test_docker_plan import launch_named
 LABELS = plan.labels("heronry", launch_named("T"))
 
 
-def test_a_folder_is_made_once_has_an_owner_and_goes(tmp_path: Path) -> None:
+def test_folder_is_created_once_with_an_owner_and_removed(tmp_path: Path) -> None:
     storage = SharedStorage(tmp_path, "heronry")
     for _ in range(2):
         storage.make("t", LABELS)
@@ -31,7 +31,7 @@ def test_a_folder_is_made_once_has_an_owner_and_goes(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_checkpoint_is_put_where_containers_look_for_it(tmp_path: Path) -> None:
+def test_checkpoint_is_stored_where_containers_expect_it(tmp_path: Path) -> None:
     storage, source = SharedStorage(tmp_path / "shared", "heronry"), tmp_path / "source"
     storage.folder.mkdir()
     for name in ("manifests/9.json", "parts/a.part"):
@@ -57,14 +57,14 @@ def test_a_checkpoint_is_put_where_containers_look_for_it(tmp_path: Path) -> Non
         storage.put("t", source, f"{plan.HOME}/elsewhere")
 
 
-def test_what_is_nobodys_is_left_alone(tmp_path: Path) -> None:
+def test_foreign_folder_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     storage = SharedStorage(tmp_path, "heronry")
     storage.remove("mine")
     assert (tmp_path / "mine").is_dir()
 
 
-def test_a_note_that_cannot_be_read_is_an_error_with_its_cure(tmp_path: Path) -> None:
+def test_unreadable_owner_file_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     storage = SharedStorage(tmp_path, "heronry")
     storage.make("t", LABELS)
     (tmp_path / "t" / OWNER_FILE).chmod(0o600)
@@ -73,7 +73,7 @@ def test_a_note_that_cannot_be_read_is_an_error_with_its_cure(tmp_path: Path) ->
         storage.owners()
 
 
-def test_storage_that_is_not_there_takes_no_folder(tmp_path: Path) -> None:
+def test_missing_storage_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="cannot store a folder"):
         SharedStorage(tmp_path / "nothing", "heronry").make("t", LABELS)
 
@@ -92,8 +92,8 @@ for number in range(200_000):
 """
 
 
-def test_a_folder_goes_although_a_container_that_ends_still_works_in_it(tmp_path: Path) -> None:
-    """It writes and removes files for a while, as one on another node does when it is told to end."""
+def test_folder_is_removed_while_a_container_still_writes(tmp_path: Path) -> None:
+    """The process writes and removes files for a while, like a stopping container on another node."""
     storage = SharedStorage(tmp_path, "heronry")
     for number in range(5):
         storage.make(f"t{number}", LABELS)
@@ -105,9 +105,7 @@ def test_a_folder_goes_although_a_container_that_ends_still_works_in_it(tmp_path
         assert not (tmp_path / f"t{number}").exists()
 
 
-def test_a_folder_that_could_be_removed_in_part_only_is_removed_by_the_next_attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partly_removed_folder_is_removed_by_the_next_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = SharedStorage(tmp_path, "heronry")
     storage.make("t", LABELS)
     (tmp_path / "t" / ".a").touch()

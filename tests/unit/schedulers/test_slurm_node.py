@@ -1,4 +1,4 @@
-"""Whose run of a Slurm job a process belongs to."""
+"""Runs of a Slurm job and the processes that belong to them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from heron_runtime.launch import Launch
 LAUNCH = Launch("slurm", "ads", "prod", "words", "words-0123", "files:///srv/x", "", "")
 
 
-def test_a_run_is_replaced_as_soon_as_another_has_begun_and_never_by_silence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_is_replaced_only_once_another_has_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launch = replace(LAUNCH, home=str(tmp_path))
     monkeypatch.setenv(RUN, "n1-7-1")
     assert not is_replaced(launch), "the folder does not say"
@@ -27,6 +25,6 @@ def test_a_run_is_replaced_as_soon_as_another_has_begun_and_never_by_silence(
     assert not is_replaced(launch), "what runs in no job belongs to none"
 
 
-def test_the_nodes_of_a_job_are_read_back(tmp_path: Path) -> None:
+def test_nodes_of_a_job_are_read_back(tmp_path: Path) -> None:
     write_nodes(tmp_path, {"n1": "10.0.0.1", "n2": "n2.site"})
     assert read_nodes(tmp_path) == {"n1": "10.0.0.1", "n2": "n2.site"}

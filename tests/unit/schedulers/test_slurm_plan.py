@@ -42,7 +42,7 @@ def packing(sizes: list[tuple[float, int, int]], first: int = 1) -> PackingPlan:
 
 
 def refusal(allocation: plan.Allocation, before: PackingPlan, after: PackingPlan) -> str:
-    """The cure for an update that is refused; empty if it is not."""
+    """Return the hint of a rejected update, or an empty string."""
     try:
         plan.check_room(allocation, before, after, CONFIG)
     except NotAllowed as error:
@@ -51,7 +51,7 @@ def refusal(allocation: plan.Allocation, before: PackingPlan, after: PackingPlan
 
 
 @given(SIZES, SETTINGS)
-def test_every_container_has_a_slot_that_holds_it(sizes: list[Any], settings: dict[str, Any]) -> None:
+def test_every_container_has_a_slot_that_fits(sizes: list[Any], settings: dict[str, Any]) -> None:
     made = packing(sizes)
     allocation = plan.allocation_of(made, CONFIG, settings)
     numbers = [MASTER_CONTAINER, *(container.container for container in made.containers)]
@@ -68,7 +68,7 @@ def test_every_container_has_a_slot_that_holds_it(sizes: list[Any], settings: di
 
 
 @given(SIZES, SETTINGS)
-def test_the_job_has_the_memory_of_its_slots(sizes: list[Any], settings: dict[str, Any]) -> None:
+def test_job_requests_the_memory_of_its_slots(sizes: list[Any], settings: dict[str, Any]) -> None:
     allocation = plan.allocation_of(packing(sizes), CONFIG, settings)
     given_ = dict(
         word.lstrip("-").split("=", 1) for word in plan.job_arguments(launch(**settings), allocation) if "=" in word
@@ -81,9 +81,7 @@ def test_the_job_has_the_memory_of_its_slots(sizes: list[Any], settings: dict[st
 
 
 @given(SIZES, st.integers(0, 3), st.integers(0, 4), st.integers(0, 4))
-def test_an_update_is_refused_exactly_where_old_and_new_do_not_fit(
-    sizes: list[Any], spare: int, kept: int, new: int
-) -> None:
+def test_update_is_rejected_exactly_if_slots_are_missing(sizes: list[Any], spare: int, kept: int, new: int) -> None:
     before = packing(sizes)
     allocation = plan.allocation_of(before, CONFIG, {Keys.HERON_SLURM_SPARE_CONTAINERS.name: spare})
     small = [(0.1, 16 * MiB, 1)] * new
@@ -93,14 +91,14 @@ def test_an_update_is_refused_exactly_where_old_and_new_do_not_fit(
     assert cure.rsplit(" ", 1)[-1] == wanted
 
 
-def test_a_container_that_outgrows_its_slot_is_refused_by_name() -> None:
+def test_container_that_outgrows_its_slot_is_rejected_by_name() -> None:
     before = packing([(1.0, 512 * MiB, 2)])
     allocation = plan.allocation_of(before, CONFIG, {})
     with pytest.raises(NotAllowed, match="container 1 of the new plan needs 65 cores"):
         plan.check_room(allocation, before, packing([(64.5, 512 * MiB, 2)]), CONFIG)
 
 
-def test_what_squeue_prints_is_read_back() -> None:
+def test_squeue_output_is_parsed() -> None:
     text = "7|PENDING|Resources\n8|RUNNING|None\n9|CANCELLED|None\n10|COMPLETING|None\n\nslurm_load_jobs: noise\n"
     jobs = plan.read_jobs(text)
     assert [(job.id, job.started, job.over) for job in jobs] == [
@@ -111,7 +109,7 @@ def test_what_squeue_prints_is_read_back() -> None:
     assert plan.steps_named(steps, 1) == ["7.0"], "the step of another container is not touched"
 
 
-def test_no_address_that_may_mean_the_loopback_is_bound() -> None:
+def test_address_that_may_be_the_loopback_is_not_bound() -> None:
     named = launch_on(launch(), {"n1": "n1.site"}, "n1", 3)
     assert (named.host, named.bind) == ("n1.site", "0.0.0.0")
     numbered = launch_on(launch(), {"n1": "10.0.0.7"}, "n1", 3)
@@ -119,7 +117,7 @@ def test_no_address_that_may_mean_the_loopback_is_bound() -> None:
     assert numbered.runtime_dir != launch_on(launch(), {}, "n1", 4).runtime_dir
 
 
-def test_only_this_machine_is_no_stranger() -> None:
+def test_strangers_are_other_machines() -> None:
     assert plan.strangers(["vm", "VM.site", "vm2"], "vm.other") == ["vm2"]
 
 
@@ -129,7 +127,7 @@ def run_script(folder: Path, command: list[str]) -> subprocess.CompletedProcess[
     return subprocess.run(["sh"], input=script, text=True, capture_output=True, timeout=30, check=False)
 
 
-def test_the_script_starts_the_scheduler_until_that_says_it_is_over(tmp_path: Path) -> None:
+def test_job_script_restarts_the_scheduler_until_it_succeeds(tmp_path: Path) -> None:
     folder = tmp_path / "it's here"
     folder.mkdir()
     (folder / "launch.json").touch()
@@ -145,13 +143,13 @@ def test_the_script_starts_the_scheduler_until_that_says_it_is_over(tmp_path: Pa
     assert (folder / "run").read_text() == run
 
 
-def test_a_node_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
+def test_node_without_the_folder_reports_it(tmp_path: Path) -> None:
     done = run_script(tmp_path, ["true"])
     assert done.returncode == 66
     assert "every node must see HERONRY_HOME" in done.stderr
 
 
-def test_a_scheduler_is_not_started_again_for_a_topology_that_is_gone(tmp_path: Path) -> None:
+def test_scheduler_of_a_removed_topology_is_not_restarted(tmp_path: Path) -> None:
     (tmp_path / "launch.json").touch()
     done = run_script(tmp_path, ["sh", "-c", 'rm "$2"; exit 1', "-"])
     assert done.returncode == 0

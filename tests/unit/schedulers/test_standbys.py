@@ -1,8 +1,7 @@
-"""Masters of one topology on a node each: what Docker, a swarm, Kubernetes and Slurm are asked for, as laws.
+"""Placement of a topology's masters on separate nodes: requests to Docker, a swarm, Kubernetes and Slurm.
 
-How Kubernetes and a swarm read what they are asked for is written out here once more, in a few lines: a Pod comes to a
-node unless its own required terms, or those of a Pod that is there, name one of the other's labels; a task unless a
-constraint names the node.
+The placement rules of Kubernetes and a swarm are modelled here: a Pod fits a node unless its own required terms, or
+those of a Pod on that node, name one of the other's labels; a task fits unless a constraint excludes the node.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ CONSTRAINTS = st.sampled_from(([], ["node.labels.disk==ssd"], ["node.labels.disk
 
 
 def body(number: int, apart: int) -> dict[str, Any]:
-    """Of a container that is one of ``apart``."""
+    """Return the body of one of ``apart`` masters."""
     launch = docker_plan.launch_inside(launch_named("T"), "http://api:9000", "k8s")
     return docker_plan.creation("heronry", launch, number, "i", Resources(1.0, 512 * MiB), apart=apart)
 
@@ -53,7 +52,7 @@ def pod(number: int, apart: int, takers: int) -> dict[str, Any]:
 
 
 def keeps_away(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether a required term of ``one`` names ``other``."""
+    """Return whether a required term of ``one`` names ``other``."""
     rules = one["spec"]["affinity"]["podAntiAffinity"]
     for term in rules.get("requiredDuringSchedulingIgnoredDuringExecution", ()):
         assert term["topologyKey"] == "kubernetes.io/hostname"
@@ -67,15 +66,15 @@ def may_be_together(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return not (keeps_away(one, other) or keeps_away(other, one))
 
 
-def test_masters_never_share_a_kubernetes_node_where_there_are_nodes_for_all() -> None:
+def test_masters_are_on_separate_kubernetes_nodes_if_there_are_enough() -> None:
     for masters, nodes in product((2, 3), range(5)):
         made = [pod(number, masters, nodes) for number in MASTERS[:masters]]
         for one, other in combinations(made, 2):
             assert may_be_together(one, other) == (nodes < masters)
 
 
-def test_a_master_that_has_lost_its_node_may_join_the_one_that_is_left() -> None:
-    """Kubernetes keeps it away also for what the standby asks for, which was made when there were two nodes."""
+def test_master_that_lost_its_node_may_join_the_remaining_one() -> None:
+    """Kubernetes also respects the terms of the standby, which was created when there were two nodes."""
     standby, again = pod(FIRST_STANDBY, 2, 2), pod(MASTER_CONTAINER, 2, 1)
     assert may_be_together(standby, again)
     preferred = again["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
@@ -84,7 +83,7 @@ def test_a_master_that_has_lost_its_node_may_join_the_one_that_is_left() -> None
     assert [masters] in wanted, "but would rather not"
 
 
-def test_tasks_and_single_masters_are_kept_from_no_node() -> None:
+def test_tasks_and_single_masters_may_use_every_node() -> None:
     for nodes in range(4):
         alone, tasks = pod(MASTER_CONTAINER, 0, nodes), pod(3, 0, nodes)
         assert may_be_together(alone, alone)
@@ -93,7 +92,7 @@ def test_tasks_and_single_masters_are_kept_from_no_node() -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_kubernetes_takes_pods_and_records_of_masters(version: str) -> None:
+def test_pods_and_records_of_masters_are_valid(version: str) -> None:
     for number, takers in product(MASTERS, (1, 3)):
         record = k8s_plan.record_of(f"t-{number}", body(number, 3), FILES, f"start/{number}", PLACING, takers)
         for made in (record, k8s_plan.pod_in(record)):
@@ -109,7 +108,7 @@ def _k8s_node(*taints: str, ready: str = "True", cordoned: bool = False, disk: s
     }
 
 
-def test_a_node_counts_if_a_pod_of_ours_may_go_there() -> None:
+def test_node_counts_if_a_pod_may_be_scheduled_there() -> None:
     taken = [_k8s_node(), _k8s_node("PreferNoSchedule")]
     others = [_k8s_node("NoSchedule"), _k8s_node("NoExecute"), _k8s_node(cordoned=True), _k8s_node(ready="Unknown")]
     nodes = {str(n): k8s_plan.node_of(found) for n, found in enumerate([*taken, *others, _k8s_node(disk="hdd")])}
@@ -122,7 +121,7 @@ def test_a_node_counts_if_a_pod_of_ours_may_go_there() -> None:
 
 
 def goes_to(node: str, found: Node, constraints: list[str]) -> bool:
-    """Whether a swarm puts a task there."""
+    """Return whether a swarm would place a task there."""
     for constraint in constraints:
         key, _, value = (part.strip() for part in constraint.replace("!=", "==").partition("=="))
         has = node if key == "node.id" else found.known_by.get(key, "")
@@ -134,7 +133,7 @@ def goes_to(node: str, found: Node, constraints: list[str]) -> bool:
 @given(SWARM_NODES, st.frozensets(st.sampled_from("abcdx")), CONSTRAINTS)
 @example({"a": ONE, "b": ONE._replace(active=False)}, frozenset("a"), [])
 @example({"a": ONE, "b": ONE}, frozenset("a"), [])
-def test_masters_share_a_swarms_node_only_where_no_other_takes_them(
+def test_masters_share_a_swarm_node_only_if_no_other_fits(
     nodes: dict[str, Node], taken: frozenset[str], given_: list[str]
 ) -> None:
     before = {key for key, node in nodes.items() if goes_to(key, node, given_)}
@@ -143,7 +142,7 @@ def test_masters_share_a_swarms_node_only_where_no_other_takes_them(
     assert after == (before - taken or before)
 
 
-def test_where_a_master_is_counts_while_it_may_live_there() -> None:
+def test_place_of_a_master_counts_while_it_may_run_there() -> None:
     nodes = {"n1": Node("one", "ready", 2.0), "n2": Node("two", "down", 2.0)}
     for tasks, place in (
         ([], ("", True)),
@@ -161,7 +160,7 @@ def test_where_a_master_is_counts_while_it_may_live_there() -> None:
 
 
 @given(st.integers(1, 3), st.sets(st.sampled_from("abcde"), min_size=1))
-def test_masters_share_a_node_of_an_allocation_only_where_it_has_fewer(masters: int, nodes: set[str]) -> None:
+def test_masters_share_a_slurm_node_only_if_there_are_fewer_nodes(masters: int, nodes: set[str]) -> None:
     places = [nodes - set(slurm_plan.elsewhere(number, masters, nodes)) for number in MASTERS[:masters]]
     assert all(places), "each has a node"
     shared = [one & other for one, other in combinations(places, 2)]
@@ -169,13 +168,13 @@ def test_masters_share_a_node_of_an_allocation_only_where_it_has_fewer(masters: 
     assert slurm_plan.elsewhere(3, masters, nodes) == [], "tasks go anywhere"
 
 
-def test_slurm_is_told_of_these_nodes_alone() -> None:
+def test_slurm_excludes_exactly_the_given_nodes() -> None:
     need = slurm_plan.Need(1, 256)
     assert "--exclude=n1,n2" in slurm_plan.step_arguments(0, need, ["x"], ["n1", "n2"])
     assert not [word for word in slurm_plan.step_arguments(0, need, ["x"]) if "exclude" in word]
 
 
-# One engine.
+# A single Docker engine.
 
 
 def test_docker_runs_restarts_and_removes_a_standby(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A container on a swarm: nothing that hardens it on one engine gets lost, and what its tasks say is read aright."""
+"""Swarm services of a container: as hardened as on one engine, and correctly interpreted tasks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def template(given: Mapping[str, Any], **options: Any) -> dict[str, Any]:
 
 
 def _changed(value: Any) -> Any:
-    """Another value of the same kind."""
+    """Return another value of the same kind."""
     match value:
         case bool():
             return not value
@@ -50,7 +50,7 @@ def _changed(value: Any) -> Any:
     raise AssertionError(value)
 
 
-def test_what_a_body_says_reaches_the_service_or_is_known_to_be_lacking() -> None:
+def test_every_body_field_reaches_the_service_or_is_listed_as_lacking() -> None:
     whole = body()
     for key in whole.keys() - {"HostConfig", "Image"}:
         assert template({**whole, key: _changed(whole[key])}) != template(whole), key
@@ -60,7 +60,7 @@ def test_what_a_body_says_reaches_the_service_or_is_known_to_be_lacking() -> Non
         assert (template(other) == template(whole)) == (key in swarm_plan.LACKING), key
 
 
-def test_what_nobody_has_thought_of_is_refused() -> None:
+def test_unknown_body_field_is_rejected() -> None:
     for place in ("body", "host"):
         whole = body()
         (whole if place == "body" else whole["HostConfig"])["Sysctls"] = {"a": "b"}
@@ -68,16 +68,16 @@ def test_what_nobody_has_thought_of_is_refused() -> None:
             template(whole)
 
 
-def test_a_swarm_never_starts_a_container_a_second_time() -> None:
+def test_swarm_never_restarts_a_container() -> None:
     assert template(body())["RestartPolicy"]["Condition"] == "none"
 
 
-def test_what_is_secret_is_for_heronry_alone() -> None:
+def test_secrets_are_readable_only_by_heronry() -> None:
     (secret,) = template(body())["ContainerSpec"]["Secrets"]
     assert secret["File"] == {"Name": "/var/lib/heronry/start/3/secret", "UID": "10001", "GID": "10001", "Mode": 0o400}
 
 
-def test_what_is_reserved_is_never_more_than_the_limit() -> None:
+def test_reservations_do_not_exceed_limits() -> None:
     for cpu in (0.01, 0.5, 1.5, 64.0):
         launch = docker_plan.launch_inside(launch_named("T"), "http://api:9000")
         found = template(docker_plan.creation("heronry", launch, 3, "i", Resources(cpu, 512 * MiB)))["Resources"]
@@ -85,12 +85,12 @@ def test_what_is_reserved_is_never_more_than_the_limit() -> None:
         assert found["Reservations"]["MemoryBytes"] == found["Limits"]["MemoryBytes"] == 512 * MiB
 
 
-def test_a_volume_has_no_name_and_goes_with_its_task() -> None:
+def test_volume_is_anonymous_and_ends_with_its_task() -> None:
     volume = next(m for m in template(body())["ContainerSpec"]["Mounts"] if m["Type"] == "volume")
     assert volume == {"Type": "volume", "Target": docker_plan.VOLUME_PATH}
 
 
-def test_shared_storage_is_each_topologys_own_folder() -> None:
+def test_shared_storage_is_a_folder_of_the_topology() -> None:
     mounts = template(body(), storage="/nfs/t")["ContainerSpec"]["Mounts"]
     assert {m["Source"]: m["Target"] for m in mounts if m["Type"] == "bind"} == {
         "/nfs/t/checkpoints": "/var/lib/heronry/topology/checkpoints",
@@ -102,7 +102,7 @@ def _life(*tasks: Task, wanted: bool = True, started: bool = True) -> Life:
     return life_of(wanted=wanted, started=started, tasks=tasks, nodes=NODES)
 
 
-def test_a_container_lives_as_long_as_a_task_may_on_a_node_that_is_there() -> None:
+def test_container_lives_while_a_task_may_run_on_an_existing_node() -> None:
     each = [Task(state, node) for state in (*ENDED, *COMING, "running") for node in ("", "n1", "n2", "n3", "n4")]
     for tasks in [(), *product(each), *product(each, repeat=2)]:
         for wanted, started in product((True, False), repeat=2):
@@ -113,7 +113,7 @@ def test_a_container_lives_as_long_as_a_task_may_on_a_node_that_is_there() -> No
             assert (life.state == "created") == (not tasks and not wanted and not started)
 
 
-def test_a_task_on_a_node_that_is_down_has_ended_and_says_so() -> None:
+def test_task_on_a_lost_node_has_ended_with_a_reason() -> None:
     for node, cause in (("n2", "its node two is down"), ("n4", "no longer in the swarm")):
         life = _life(Task("running", node))
         assert (life.state, life.lost) == ("exited", True)
@@ -121,20 +121,20 @@ def test_a_task_on_a_node_that_is_down_has_ended_and_says_so() -> None:
     assert _life(Task("running", "n3")).state == "running", "a node that is silent for a moment is not down"
 
 
-def test_an_ending_keeps_its_exit_code_or_says_why_there_is_none() -> None:
+def test_ended_task_has_an_exit_code_or_a_reason() -> None:
     assert _life(Task("failed", "n1", "task: non-zero exit (3)", 3)) == Life("exited", "", exit_code=3)
     refused = _life(Task("rejected", "n1", "No such image: sha256:1", None, "sha256:12345"))
     assert "the image is not on one (sha256:12345)" in refused.trouble
     assert "one refused it: invalid mount" in _life(Task("rejected", "n1", "invalid mount")).trouble
 
 
-def test_what_waits_for_a_place_says_for_what() -> None:
+def test_pending_task_reports_its_reason() -> None:
     life = _life(Task("pending", "", "no suitable node (insufficient resources on 3 nodes)"))
     assert life.state == "starting"
     assert "insufficient resources on 3 nodes" in life.trouble
 
 
-def test_names_of_secrets_fit_and_differ() -> None:
+def test_secret_names_fit_and_differ() -> None:
     names = {swarm_plan.secret_name("s" * 63 + end, file) for end in "ab" for file in ("secret", "store-credential")}
     assert len(names) == 4
     assert max(map(len, names)) <= 64

@@ -1,4 +1,4 @@
-"""What a swarm takes in: what keeps state only where all nodes see it. The rest is the Docker scheduler's."""
+"""Submission checks of the swarm cluster; the Docker scheduler's tests cover the rest."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STATE = {"topology.reliability.mode": "EFFECTIVELY_ONCE"}
 
 
 def prepared(folder: Path, config: Mapping[str, Any], storage: Path | None = None) -> Launch:
-    """The launch of a topology with this configuration."""
+    """Return the launch of a topology with this configuration."""
     definition = TopologyDefinition("words", LAUNCH.topology_id, (SPOUT,), dict(config))
     write_granted(folder, Granted(definition, pack(definition)))
     machine = Machine()
@@ -41,21 +41,21 @@ def prepared(folder: Path, config: Mapping[str, Any], storage: Path | None = Non
         scheduler.close()
 
 
-def test_state_wants_storage_that_all_nodes_see(tmp_path: Path) -> None:
+def test_stateful_topology_requires_shared_storage(tmp_path: Path) -> None:
     assert prepared(tmp_path, {}).settings["heron.scheduler"] == "swarm"
     with pytest.raises(NotAllowed, match="EFFECTIVELY_ONCE needs storage that all nodes share"):
         prepared(tmp_path, STATE)
     prepared(tmp_path, STATE, tmp_path)
 
 
-def test_checkpoints_elsewhere_than_on_that_storage_are_refused(tmp_path: Path) -> None:
+def test_checkpoints_outside_of_shared_storage_are_rejected(tmp_path: Path) -> None:
     key = "topology.stateful.checkpoint.storage"
     prepared(tmp_path, {**STATE, key: "file:///var/lib/heronry/shared/mine"}, tmp_path)
     with pytest.raises(NotAllowed, match=f"{key}: file:///tmp/mine is not seen by all nodes"):
         prepared(tmp_path, {**STATE, key: "file:///tmp/mine"}, tmp_path)
 
 
-def test_logs_of_what_is_killed_are_refused_before_it_is(tmp_path: Path) -> None:
+def test_hold_for_logs_is_rejected_before_a_kill(tmp_path: Path) -> None:
     scheduler = SwarmScheduler(
         open_store(f"memory://{tmp_path.name}"), Homes(tmp_path, "swarm"), SwarmOptions(), FakeEngine(Machine(), "h")
     )
@@ -76,5 +76,5 @@ def test_options_come_from_the_environment(tmp_path: Path) -> None:
             SwarmOptions.of_environment({"HERONRY_SWARM_STORAGE": path})
 
 
-def test_it_is_found_by_its_name() -> None:
+def test_swarm_scheduler_is_registered() -> None:
     assert SCHEDULERS.load("swarm").__module__ == "heron_control.schedulers.swarm"

@@ -1,4 +1,4 @@
-"""Where a topology's folder is: no record in the store leads a service anywhere else."""
+"""Topology folders: a forged record in the store cannot lead a service to another folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def store() -> StateStore:
 
 
 def a_home(root: Path, name: str, role: str = "me") -> Path:
-    """The folder of a topology, with its key and a log."""
+    """Create the folder of a topology with its key and a log."""
     place = place_of(root, "local", role, "default", name)
     make_folder(place)
     write_secrets(place)
@@ -34,8 +34,8 @@ def a_home(root: Path, name: str, role: str = "me") -> Path:
     return place
 
 
-def test_a_topology_that_names_the_home_of_another_gets_nothing_of_it(store: StateStore, tmp_path: Path) -> None:
-    """The thief writes the victim's folder into its own record; neither key nor logs of the victim are read for it."""
+def test_record_with_a_foreign_home_exposes_nothing(store: StateStore, tmp_path: Path) -> None:
+    """A topology that writes another's folder into its record gets neither its key nor its logs."""
     victim, own = a_home(tmp_path, "victim"), a_home(tmp_path, NAME)
     topologies.submit(store, definition(), packing(), execution(str(victim)))
     record = Inspector(store, Homes(tmp_path, "local")).find(NAME, "me", "default")
@@ -47,13 +47,13 @@ def test_a_topology_that_names_the_home_of_another_gets_nothing_of_it(store: Sta
 @pytest.mark.parametrize(
     "forged", [{"role": "../../../etc"}, {"environ": "a/b"}, {"role": ""}, {"environ": ".."}, {"role": "/"}]
 )
-def test_names_that_are_no_names_lead_nowhere(forged: dict[str, str], tmp_path: Path) -> None:
+def test_invalid_role_and_environ_are_rejected_as_forged(forged: dict[str, str], tmp_path: Path) -> None:
     state = replace(execution("/"), **forged)
     with pytest.raises(NotAllowed, match="forged"):
         Homes(tmp_path, "local").of(state)
 
 
-def test_a_record_that_goes_by_the_name_of_another_is_not_read(store: StateStore, tmp_path: Path) -> None:
+def test_record_under_a_foreign_name_is_rejected(store: StateStore, tmp_path: Path) -> None:
     a_home(tmp_path, "victim")
     state = replace(execution("/"), topology="victim")
     forged = replace(definition("thief"), id=state.topology_id)
@@ -63,7 +63,7 @@ def test_a_record_that_goes_by_the_name_of_another_is_not_read(store: StateStore
     assert topologies.list_topologies(store) == ()
 
 
-def test_without_a_folder_of_its_own_nobody_is_asked(store: StateStore, tmp_path: Path) -> None:
+def test_topology_without_a_folder_is_not_contacted(store: StateStore, tmp_path: Path) -> None:
     victim = a_home(tmp_path, "victim")
     topologies.submit(store, definition(), packing(), execution(str(victim)))
     record = Inspector(store, Homes(tmp_path, "local")).find(NAME, "me", "default")
@@ -71,7 +71,7 @@ def test_without_a_folder_of_its_own_nobody_is_asked(store: StateStore, tmp_path
         asker_of(record)
 
 
-def test_another_home_of_this_user_is_found_by_commands_alone(tmp_path: Path) -> None:
+def test_other_homes_of_the_user_are_found_only_by_commands(tmp_path: Path) -> None:
     place = a_home(tmp_path / "one", NAME)
     state = execution(str(place))
     launch = Launch("local", "me", "default", NAME, state.topology_id, "", str(place), "/run")

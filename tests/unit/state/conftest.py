@@ -13,7 +13,7 @@ from tests.support.stores.local import STORES, StoreClients
 
 @pytest.fixture(params=sorted(STORES))
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreClients]:
-    """Every store in turn."""
+    """Yield clients of each store in turn."""
     made = STORES[request.param](tmp_path)
     yield made
     for client in made.clients:
@@ -22,5 +22,5 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreClien
 
 @pytest.fixture
 def store(world: StoreClients) -> StateStore:
-    """A client of every store in turn."""
+    """Return a client of each store in turn."""
     return world.client()

@@ -1,4 +1,4 @@
-"""A store that remembers: never older than its watches said, never more than a while behind, and silent at rest."""
+"""Caching store: never older than its watches reported, boundedly stale, and quiet when idle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Nodes = list[Node | None]
 
 
 class LateStore(StoreWrapper):
-    """Its watches fire when ``deliver`` is called. ``meanwhile`` is done during the next of its ``readings``."""
+    """Store whose watches fire on ``deliver``. ``meanwhile`` runs during the next of its ``readings``."""
 
     def __init__(self, store: StateStore) -> None:
         super().__init__(store)
@@ -44,8 +44,10 @@ class LateStore(StoreWrapper):
 
 
 class Trial:
-    """A remembering client and somebody else, who writes too. ``history`` is what stood at each moment, all different;
-    ``told``: what is read is that of this moment or a later one."""
+    """Caching client and another writer. ``history`` holds every distinct state in order.
+
+    ``told``: reads return the state of this index or a later one.
+    """
 
     def __init__(self) -> None:
         tree = MemoryTree()
@@ -61,7 +63,7 @@ class Trial:
         self.read_at = -math.inf
 
     def write(self, client: StateStore, number: int) -> None:
-        """Each write makes the node anew or changes it, and once in a while removes it."""
+        """Write a node: create or change it, and occasionally delete it."""
         self.written += 1
         path, data = PATHS[number % len(PATHS)], str(self.written).encode()
         there = self.other.get(path) is not None
@@ -78,7 +80,7 @@ class Trial:
                     self.write(self.store, number)
                     self.told = self.latest
             case "deliver":
-                if self.late.pending and self.memory._reachable:  # else some may be lost, or are still to come
+                if self.late.pending and self.memory._reachable:  # otherwise some may be lost or still pending
                     self.told = self.latest
                 self.late.deliver()
             case "lose":
@@ -103,7 +105,7 @@ class Trial:
         return len(self.history) - 1
 
     def look(self) -> None:
-        """What is read is right; then whoever looks again at once asks nobody."""
+        """Check that reads are right and that an immediate second read does not reach the store."""
         if not self.memory._reachable:
             try:
                 self.store.get_all(PATHS)
@@ -119,7 +121,7 @@ class Trial:
         if self.late.readings > readings:
             self.read_at = self.clock
             assert found == self.history[latest]
-            if self.latest > latest:  # and while it was read this was written, and told
+            if self.latest > latest:  # written and reported during the read
                 self.told = self.latest
         else:
             assert [self.store.get(path) for path in PATHS] == found
@@ -139,20 +141,20 @@ def is_right(steps: list[tuple[str, int]]) -> None:
 
 @ONE
 @given(st.lists(st.tuples(STEPS, st.integers(0, 8)), max_size=20))
-def test_what_was_told_is_seen(steps: list[tuple[str, int]]) -> None:
+def test_reported_changes_are_visible(steps: list[tuple[str, int]]) -> None:
     is_right(steps)
 
 
 @ONE
 @given(st.lists(st.tuples(st.sampled_from(["other", "lose", "wait"]), st.integers(2, 8)), min_size=5, max_size=20))
-def test_a_watch_that_is_lost_hides_nothing(steps: list[tuple[str, int]]) -> None:
-    """A part of the test above to which its steps seldom come."""
+def test_lost_watch_hides_no_change(steps: list[tuple[str, int]]) -> None:
+    """A case that the steps of the test above rarely reach."""
     is_right(steps)
 
 
 @ONE
 @given(st.lists(st.floats(0.0, 2.0), max_size=20))
-def test_at_rest_nobody_is_asked(waits: list[float]) -> None:
+def test_idle_client_does_not_read_the_store(waits: list[float]) -> None:
     trial = Trial()
     for wait in waits:
         trial.clock += wait
@@ -160,13 +162,13 @@ def test_at_rest_nobody_is_asked(waits: list[float]) -> None:
     assert trial.late.readings <= 1 + trial.clock / SURE_SECS
 
 
-def test_who_is_called_and_looks_finds_the_change() -> None:
-    """Whichever of the watches of one path is called first."""
+def test_watch_callback_reads_the_change() -> None:
+    """The order of the watches on one path does not matter."""
     tree = MemoryTree()
     store, other = CachedStore(MemoryStore(tree), PATHS), MemoryStore(tree)
     seen: list[Node | None] = []
     store._store.open()
-    store.watch(PATHS[0], lambda path: seen.append(store.get(path)))  # before its own
+    store.watch(PATHS[0], lambda path: seen.append(store.get(path)))  # registered before the cache's own watch
     store.attach()
     other.open()
     assert store.get(PATHS[0]) is None
@@ -174,7 +176,7 @@ def test_who_is_called_and_looks_finds_the_change() -> None:
     assert seen == [Node(b"here", 0)]
 
 
-def test_other_nodes_are_read_each_time_and_after_the_end_all_are() -> None:
+def test_uncached_nodes_are_read_each_time_and_all_are_after_detach() -> None:
     tree = MemoryTree()
     memory, other = MemoryStore(tree), MemoryStore(tree)
     late = LateStore(memory)
@@ -193,7 +195,7 @@ def test_other_nodes_are_read_each_time_and_after_the_end_all_are() -> None:
         store.get(PATHS[0])
 
 
-def test_a_store_that_cannot_be_watched_is_not_left_open() -> None:
+def test_store_that_cannot_be_watched_is_closed() -> None:
     class Unwatched(MemoryStore):
         def watch(self, path: str, changed: Callable[[str], None]) -> Callable[[], None]:
             if path == PATHS[1]:

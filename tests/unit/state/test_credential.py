@@ -1,4 +1,4 @@
-"""The credential file of a state store: what it may say, who may read it, and that nothing of it is shown."""
+"""Credential file of a state store: syntax, permissions, and hidden secrets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write(folder: Path, text: str, mode: int = 0o400) -> Path:
         ("reader: ui:c", StoreCredential(reader="ui:c")),
     ],
 )
-def test_what_is_written_is_read(tmp_path: Path, text: str, wanted: StoreCredential) -> None:
+def test_credential_file_is_parsed(tmp_path: Path, text: str, wanted: StoreCredential) -> None:
     found = read_credential(write(tmp_path, text))
     assert found == wanted
     assert found.read_only == (not found.cluster)
@@ -44,13 +44,13 @@ def test_what_is_written_is_read(tmp_path: Path, text: str, wanted: StoreCredent
      f"cluster: a:{SECRET}\ncluster: b:{SECRET}", f"writer: a:{SECRET}", f"cluster: a:{SECRET}\n" + "#" * MAX_BYTES,
      f"cluster: a:{SECRET}\nca: eA==\nca: eA==", f"cluster: a:{SECRET}\nca:"],
 )  # fmt: skip
-def test_what_is_not_understood_is_refused_without_showing_it(tmp_path: Path, text: str) -> None:
+def test_malformed_credential_is_rejected_without_showing_it(tmp_path: Path, text: str) -> None:
     with pytest.raises(StoreError, match="cluster: heronry:PASSWORD") as caught:
         read_credential(write(tmp_path, text))
     assert SECRET not in str(caught.value)
 
 
-def test_what_tls_needs_is_beside_it_and_stands_itself_in_a_topology_s_file(tmp_path: Path) -> None:
+def test_tls_files_are_embedded_in_the_credential_of_a_topology(tmp_path: Path) -> None:
     (tmp_path / "x.pem").write_text("authorities\nof ours\n")
     (tmp_path / "client.pem").write_text(f"a key: {SECRET}")
     file = write(tmp_path, f"cluster: a:{SECRET}\nca-file: x.pem\nclient-file: {tmp_path}/client.pem")
@@ -64,7 +64,7 @@ def test_what_tls_needs_is_beside_it_and_stands_itself_in_a_topology_s_file(tmp_
     assert drawn.known_by(replace(operators, authorities="others")).authorities == "others"
 
 
-def test_files_for_tls_that_are_none(tmp_path: Path) -> None:
+def test_invalid_tls_files_are_rejected(tmp_path: Path) -> None:
     for contents, said in (
         (b"x" * (MAX_PEM_BYTES + 1), "leave in it what is needed"),
         (b"\xff", "not in PEM format"),
@@ -78,14 +78,14 @@ def test_files_for_tls_that_are_none(tmp_path: Path) -> None:
         read_credential(write(tmp_path, f"cluster: a:{SECRET}\nca-file: x.pem"))
 
 
-def test_nobody_else_may_read_it(tmp_path: Path) -> None:
+def test_file_readable_by_others_is_rejected(tmp_path: Path) -> None:
     for mode in (0o440, 0o404, 0o620):
         with pytest.raises(StoreError, match="chmod 0400"):
             read_credential(write(tmp_path, f"cluster: a:{SECRET}", mode))
         (tmp_path / "credential").chmod(0o600)
 
 
-def test_a_file_that_is_none(tmp_path: Path) -> None:
+def test_unreadable_credential_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot be read: No such file"):
         read_credential(tmp_path / "missing")
     with pytest.raises(StoreError, match=r"is not a file|Is a directory"):
@@ -96,20 +96,20 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
         read_credential(tmp_path / "binary")
 
 
-def test_its_repr_shows_users_only() -> None:
+def test_repr_shows_users_only() -> None:
     shown = repr(StoreCredential(f"heronry:{SECRET}", f"ui:{SECRET}"))
     assert "heronry" in shown
     assert SECRET not in shown
 
 
-def test_stores_that_need_none_say_so(tmp_path: Path) -> None:
+def test_stores_without_credentials_reject_one(tmp_path: Path) -> None:
     file = write(tmp_path, f"cluster: a:{SECRET}")
     for url in (f"files://{tmp_path}/state", "memory://"):
         with pytest.raises(StoreError, match="does not use a credential"):
             open_store(url, credential_file=file)
 
 
-def test_the_launch_file_names_it_and_holds_nothing_of_it(tmp_path: Path) -> None:
+def test_launch_file_names_the_credential_file_only(tmp_path: Path) -> None:
     file = write(tmp_path, f"cluster: heronry:{SECRET}")
     launch = Launch("docker", "me", "default", "words", "words-1", "zookeeper://zk:2181/heronry", "/topology", "/run/x",
                     store_credential=str(file))  # fmt: skip
@@ -135,6 +135,6 @@ def test_the_launch_file_names_it_and_holds_nothing_of_it(tmp_path: Path) -> Non
         ("zookeeper://host:2181/a/../b", "invalid root"),
     ],
 )
-def test_urls_of_zookeeper_that_are_refused(url: str, cure: str) -> None:
+def test_invalid_zookeeper_urls_are_rejected(url: str, cure: str) -> None:
     with pytest.raises(StoreError, match=cure):
         open_store(url)

@@ -1,4 +1,4 @@
-"""The files store with real processes, real signals and real damage."""
+"""Files store with real processes, signals and damaged files."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ sys.stdin.read()
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    """Of a folder that is not there yet."""
+    """Return the URL of a folder that does not exist yet."""
     return f"files://{tmp_path}/state"
 
 
 @pytest.fixture
 def store(url: str) -> Iterator[StateStore]:
-    """A client in this process."""
+    """Yield a client in this process."""
     made = open_store(url)
     made.open()
     yield made
@@ -68,7 +68,7 @@ def store(url: str) -> Iterator[StateStore]:
 
 @pytest.fixture
 def run(url: str) -> Iterator[Run]:
-    """Start a program that has an open ``store``."""
+    """Yield a function that starts a program with an open ``store``."""
     started: list[subprocess.Popen[str]] = []
 
     def start(program: str, session_timeout_secs: float = 6.0) -> subprocess.Popen[str]:
@@ -88,7 +88,7 @@ def run(url: str) -> Iterator[Run]:
 
 
 def line(process: subprocess.Popen[str]) -> str:
-    """The next line the process says."""
+    """Return the next line the process prints."""
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
@@ -106,7 +106,7 @@ def test_kill_9_of_an_owner_ends_its_session(store: StateStore, run: Run) -> Non
     store.commit([Create("/tmanagers/t", b"next", ephemeral=True)])
 
 
-def test_the_dead_are_gone_at_once_for_whoever_comes_next(url: str, run: Run, tmp_path: Path) -> None:
+def test_nodes_of_a_killed_owner_are_gone_for_the_next_client(url: str, run: Run, tmp_path: Path) -> None:
     owner = run(OWNER)
     assert line(owner) == "ready"
     owner.kill()
@@ -121,7 +121,7 @@ def test_the_dead_are_gone_at_once_for_whoever_comes_next(url: str, run: Run, tm
     assert list(Path(tmp_path, "state", "sessions").iterdir()) == []
 
 
-def test_a_stopped_owner_keeps_its_nodes_until_its_lease_is_over(store: StateStore, run: Run) -> None:
+def test_stopped_owner_keeps_its_nodes_until_its_lease_ends(store: StateStore, run: Run) -> None:
     owner = run(OWNER, session_timeout_secs=1.0)
     assert line(owner) == "ready"
     fired: list[str] = []
@@ -138,8 +138,8 @@ def test_a_stopped_owner_keeps_its_nodes_until_its_lease_is_over(store: StateSto
     assert found.data == b"taken over"
 
 
-def test_a_woken_owner_cannot_write_as_owner(store: StateStore, run: Run) -> None:
-    """Nobody looked while it was stopped: its own clock tells it all the same."""
+def test_resumed_owner_cannot_write_as_owner(store: StateStore, run: Run) -> None:
+    """Without another client, the owner's own clock shows that its lease has ended."""
     owner = run(
         """
 store.commit([Create("/tmanagers/t", b"", ephemeral=True)])
@@ -163,8 +163,8 @@ except (SessionLost, NoNode) as error:
     assert store.get("/pplans/t") is None
 
 
-def test_processes_count_right(store: StateStore, run: Run) -> None:
-    """Compare-and-set from four processes at once: no increment is lost, none is done twice."""
+def test_concurrent_processes_count_correctly(store: StateStore, run: Run) -> None:
+    """Compare-and-set from four processes: no increment is lost or repeated."""
     store.commit([Create("/a/counter", b"0")])
     workers = [
         run("""
@@ -186,7 +186,7 @@ say("done")
     assert (found.data, found.version) == (b"100", 100)
 
 
-def test_processes_that_open_a_new_store_at_once_all_succeed(url: str, run: Run) -> None:
+def test_processes_that_create_a_store_together_all_succeed(url: str, run: Run) -> None:
     workers = [
         run(f"""
 store.commit([Create("/a/{number}", b"")])
@@ -201,8 +201,8 @@ say("done")
     later.close()
 
 
-def test_a_crash_in_the_middle_of_a_transaction_leaves_all_or_nothing(store: StateStore, run: Run) -> None:
-    """kill -9 a process that commits without pause, again and again: both nodes always say the same."""
+def test_crash_within_a_transaction_leaves_all_or_nothing(store: StateStore, run: Run) -> None:
+    """Kill a process that commits continuously, repeatedly: both nodes always agree."""
     store.commit([Create("/a/left", b"0" * 9), Create("/b/right", b"0" * 9)])
     last = b""
     for _ in range(6):
@@ -227,7 +227,7 @@ while True:
         store.commit([Set("/a/left", left.data), Set("/b/right", left.data)])  # the lock is free again
 
 
-def test_readers_never_see_half_a_transaction(store: StateStore, run: Run) -> None:
+def test_readers_never_see_a_partial_transaction(store: StateStore, run: Run) -> None:
     store.commit([Create("/a/one", b"")])
     writer = run("""
 say("ready")
@@ -242,7 +242,7 @@ while True:
     assert line(writer) == "ready"
     seen = {tuple(store.children("/a")) for _ in range(600)}
 
-    def looked() -> bool:  # on a busy machine the writer may not have had its turn yet
+    def looked() -> bool:  # on a busy machine the writer may not have run yet
         seen.add(tuple(store.children("/a")))
         return len(seen) > 1
 
@@ -250,7 +250,7 @@ while True:
     assert seen == {("one",), ("two",)}
 
 
-def test_a_held_lock_is_waited_for_within_bounds(tmp_path: Path) -> None:
+def test_wait_for_a_held_lock_is_bounded(tmp_path: Path) -> None:
     store = FilesStore(tmp_path / "state", wait_secs=0.2, poll_interval_secs=0.02)
     store.open()
     states: list[SessionState] = []
@@ -261,7 +261,7 @@ def test_a_held_lock_is_waited_for_within_bounds(tmp_path: Path) -> None:
     blocker.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreUnavailable, match=r"has held the store's lock for 0\.2 s"):
         store.commit([Create("/a/b", b"")])
-    assert store.get("/a/b") is None  # readers go on
+    assert store.get("/a/b") is None  # reads still work
     blocker.execute("ROLLBACK")
     blocker.close()
     store.commit([Create("/a/b", b"")])
@@ -271,7 +271,7 @@ def test_a_held_lock_is_waited_for_within_bounds(tmp_path: Path) -> None:
     store.close()
 
 
-def test_everything_is_private(store: StateStore, tmp_path: Path) -> None:
+def test_all_files_are_private(store: StateStore, tmp_path: Path) -> None:
     store.commit([Create("/a/b", b"secret", ephemeral=True)])
     for folder, _, files in os.walk(tmp_path / "state"):
         assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
@@ -279,15 +279,15 @@ def test_everything_is_private(store: StateStore, tmp_path: Path) -> None:
             assert stat.S_IMODE(os.stat(os.path.join(folder, name)).st_mode) == 0o600
 
 
-def test_children_inherit_nothing(store: StateStore) -> None:
-    """A program that is exec'ed holds neither the lock file nor the database."""
+def test_child_processes_inherit_no_files(store: StateStore) -> None:
+    """An exec'ed program holds neither the lock file nor the database."""
     store.commit([Create("/a/b", b"", ephemeral=True)])
     listing = "import os; print(*(os.path.realpath(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd')))"
     seen = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True, close_fds=False)
     assert "/state/" not in seen.stdout
 
 
-def test_an_open_folder_with_other_things_is_refused(tmp_path: Path) -> None:
+def test_folder_with_other_files_is_rejected(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir(mode=0o755)
     (folder / "letter.txt").write_text("")
@@ -296,7 +296,7 @@ def test_an_open_folder_with_other_things_is_refused(tmp_path: Path) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o755
 
 
-def test_a_damaged_file_is_named_with_its_cure(tmp_path: Path) -> None:
+def test_damaged_file_is_named_with_a_remedy(tmp_path: Path) -> None:
     store = FilesStore(tmp_path / "state")
     store.open()
     store.close()
@@ -305,7 +305,7 @@ def test_a_damaged_file_is_named_with_its_cure(tmp_path: Path) -> None:
         store.open()
 
 
-def test_a_page_that_goes_bad_later_is_named_too(tmp_path: Path) -> None:
+def test_page_damaged_later_is_named(tmp_path: Path) -> None:
     store = FilesStore(tmp_path / "state")
     store.open()
     store.commit([Create(f"/a/{n}", b"x" * 500) for n in range(200)])
@@ -325,7 +325,7 @@ def test_a_page_that_goes_bad_later_is_named_too(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_file_of_another_program_is_left_alone(tmp_path: Path) -> None:
+def test_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     folder.mkdir(mode=0o700)
     other = sqlite3.connect(folder / "state.db")
@@ -336,14 +336,14 @@ def test_a_file_of_another_program_is_left_alone(tmp_path: Path) -> None:
         FilesStore(folder).open()
 
 
-def test_a_full_disk_changes_nothing_and_is_named(tmp_path: Path) -> None:
+def test_full_disk_changes_nothing_and_is_named(tmp_path: Path) -> None:
     store = FilesStore(tmp_path / "state")
     store.open()
     store.commit([Create("/a/b", b"before")])
     connection = store._tree.writer._connection
     assert connection is not None
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
-    connection.execute(f"PRAGMA max_page_count={pages}")  # SQLite's own way to meet a full disk
+    connection.execute(f"PRAGMA max_page_count={pages}")  # SQLite's way to simulate a full disk
     with pytest.raises(StoreError, match=r"disk is full.*nothing was changed"):
         store.commit([Set("/a/b", b"after"), Create("/a/large", b"x" * 100_000)])
     found = store.get("/a/b")
@@ -358,43 +358,43 @@ def test_a_full_disk_changes_nothing_and_is_named(tmp_path: Path) -> None:
     ("number", "text"),
     [(errno.EACCES, "Make it writable"), (errno.EROFS, "read-only file system"), (errno.ENOSPC, "disk is full")],
 )
-def test_errors_of_the_folder_name_cause_and_cure(number: int, text: str, tmp_path: Path) -> None:
+def test_folder_errors_name_cause_and_remedy(number: int, text: str, tmp_path: Path) -> None:
     error = OSError(number, os.strerror(number), str(tmp_path))
     assert text in str(filesystem.explain_os_error(error, tmp_path))
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
-def test_a_folder_that_cannot_be_made_is_named() -> None:
+def test_folder_that_cannot_be_created_is_named() -> None:
     with pytest.raises(StoreError, match="/proc"):
         FilesStore("/proc/heronry-state").open()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_read_only_folder_is_named(tmp_path: Path) -> None:
+def test_read_only_folder_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "sealed"
     folder.mkdir(mode=0o500)
     with pytest.raises(StoreError, match="Make it writable"):
         FilesStore(folder / "state").open()
 
 
-def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+def test_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("")
     with pytest.raises(StoreError, match="is a file, not a folder"):
         FilesStore(tmp_path / "state").open()
 
 
-def test_network_file_systems_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_network_file_systems_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filesystem, "file_system_type", lambda _: 0x6969)
     with pytest.raises(StoreError, match=r"network file system \(NFS\).*HERONRY_HOME"):
         FilesStore(tmp_path / "state").open()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux tells the type of a file system")
-def test_the_real_file_system_type_is_known() -> None:
+def test_real_file_system_type_is_detected() -> None:
     assert filesystem.file_system_type("/proc") == 0x9FA0
 
 
-def test_a_removed_folder_suspends_and_a_new_one_is_another_store(tmp_path: Path) -> None:
+def test_removed_folder_suspends_and_a_new_one_is_another_store(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     store = FilesStore(folder, poll_interval_secs=0.02)
     store.open()
@@ -417,7 +417,7 @@ def test_a_removed_folder_suspends_and_a_new_one_is_another_store(tmp_path: Path
     fresh.close()
 
 
-def test_abandoned_session_files_are_swept(tmp_path: Path) -> None:
+def test_abandoned_session_files_are_removed(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     store = FilesStore(folder)
     store.open()
@@ -433,7 +433,7 @@ def test_abandoned_session_files_are_swept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["files://relative/x", "files:///", "ftp://x", "nonsense", ""])
-def test_urls_that_name_no_store(url: str) -> None:
+def test_invalid_store_urls_are_rejected(url: str) -> None:
     with pytest.raises(StoreError):
         open_store(url)
 
@@ -447,7 +447,7 @@ def test_settings_reach_the_store(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_taken_node_is_refused_while_its_owner_lives(store: StateStore, run: Run) -> None:
+def test_node_of_a_live_owner_cannot_be_created_again(store: StateStore, run: Run) -> None:
     owner = run(OWNER)
     assert line(owner) == "ready"
     with pytest.raises(NodeExists):

@@ -1,4 +1,4 @@
-"""A files store whose tables are made by another process at the very moment when it is looked at."""
+"""Files store whose tables another process creates during the first inspection."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from heron_runtime.state import files_database
 
 
-def test_a_store_that_is_made_while_another_process_looks_at_it_is_a_store(
+def test_store_created_during_inspection_is_accepted(
     tmp_path: Path,
 ) -> None:
-    """The look is three questions; all tables are made between the first and the second."""
+    """The inspection runs three queries; all tables appear between the first and the second."""
     path = tmp_path / "state.db"
     one, other = (sqlite3.connect(path, isolation_level=None) for _ in range(2))
     looks: list[int] = []

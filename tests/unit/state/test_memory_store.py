@@ -1,4 +1,4 @@
-"""The hooks of the memory store, which the simulator stands on."""
+"""Memory store and its simulation hooks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pair() -> tuple[MemoryStore, MemoryStore, list[SessionState]]:
     return one, two, states
 
 
-def test_a_lost_connection_suspends_and_the_nodes_stand() -> None:
+def test_lost_connection_suspends_and_keeps_nodes() -> None:
     one, two, states = pair()
     fired: list[str] = []
     one.watch("/a/b", fired.append)
@@ -41,7 +41,7 @@ def test_a_lost_connection_suspends_and_the_nodes_stand() -> None:
     assert one.get("/tmanagers/t") is not None
 
 
-def test_a_session_that_expires_meanwhile_is_lost_when_the_connection_is_back() -> None:
+def test_session_expired_offline_is_lost_on_reconnect() -> None:
     one, two, states = pair()
     one.commit([Create("/tmanagers/t", b"", ephemeral=True)])
     one.lose_connection()
@@ -54,7 +54,7 @@ def test_a_session_that_expires_meanwhile_is_lost_when_the_connection_is_back() 
     assert states == [SessionState.SUSPENDED, SessionState.LOST, SessionState.CONNECTED]
 
 
-def test_callbacks_come_in_order_on_the_caller_thread() -> None:
+def test_callbacks_run_in_order_on_the_calling_thread() -> None:
     one, two, _ = pair()
     fired: list[str] = []
     two.watch("/a/b", lambda path: fired.append("two " + path))
@@ -84,7 +84,7 @@ def of_url(parameters):
 """
 
 
-def test_a_scheme_that_is_plugged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plugin_scheme_opens_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offers = {"heronry.state_stores": {"cloud": "store_of_mine:of_url"}}
     monkeypatch.syspath_prepend(write_distribution(tmp_path, "my-store", offers, {"store_of_mine": OWN}))
     store = open_store("cloud://north:80/x", session_timeout_secs=3)

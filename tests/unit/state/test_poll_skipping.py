@@ -1,4 +1,4 @@
-"""When a poll of the files store may be left out: only while nothing can have been written."""
+"""Skipped polls of the files store: only while nothing can have been written."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ from hypothesis import strategies as st
 
 from heron_runtime.state.files import SETTLED_SECS, SURE_EVERY_SECS, FileChangeDetector, Trace, traces_of
 
-OLD = 1_000_000.0  # seconds since 1970
+OLD = 1_000_000.0  # Unix time in seconds
 
 
 def trace(written: float, size: int = 1, inode: int = 7) -> Trace:
     return (1, inode, size, int(written * 1e9))
 
 
-def test_the_first_glance_reads() -> None:
+def test_first_check_reads() -> None:
     assert FileChangeDetector().needed(0.0, (trace(OLD), None))
 
 
-def test_files_that_stand_still_are_not_read_again_until_it_is_time_to_be_sure() -> None:
+def test_unchanged_files_are_reread_only_after_the_maximum_interval() -> None:
     glance, traces = FileChangeDetector(), (trace(OLD), trace(OLD))
     glance.has_read(10.0, OLD + SETTLED_SECS, traces)
     assert not glance.needed(10.0 + SURE_EVERY_SECS - 0.01, traces)
     assert glance.needed(10.0 + SURE_EVERY_SECS, traces)
 
 
-def test_what_was_written_a_moment_ago_is_read_again() -> None:
-    """The rest of that very commit may not be readable yet."""
+def test_recently_written_files_are_reread() -> None:
+    """The rest of that commit may not be readable yet."""
     glance, traces = FileChangeDetector(), (trace(OLD), trace(OLD + 100))
     glance.has_read(10.0, OLD + 100 + SETTLED_SECS - 0.01, traces)
     assert glance.needed(10.0, traces)
 
 
-def test_a_time_in_the_future_is_not_trusted() -> None:
+def test_modification_time_in_the_future_is_not_trusted() -> None:
     glance, traces = FileChangeDetector(), (trace(OLD + 3600),)
     glance.has_read(10.0, OLD, traces)
     assert glance.needed(10.0, traces)
 
 
-def test_a_missing_file_alone_is_not_trusted() -> None:
+def test_missing_files_are_not_trusted() -> None:
     glance = FileChangeDetector()
     glance.has_read(10.0, OLD, (None, None))
     assert glance.needed(10.0, (None, None))
 
 
-def test_after_an_error_it_is_read() -> None:
+def test_error_forces_a_read() -> None:
     glance, traces = FileChangeDetector(), (trace(OLD),)
     glance.has_read(10.0, OLD + 60, traces)
     glance.forget()
@@ -58,8 +58,8 @@ MOVES = st.lists(st.tuples(st.floats(0.001, 8.0), st.booleans()), max_size=60)
 
 
 @given(MOVES, st.floats(0.0, SETTLED_SECS - 0.1))
-def test_no_commit_stays_unread(moves: list[tuple[float, bool]], sync: float) -> None:
-    """Time passes; sometimes a commit is logged, to be readable ``sync`` seconds later (SQLite's own delay)."""
+def test_every_commit_is_read(moves: list[tuple[float, bool]], sync: float) -> None:
+    """Time passes, and some commits become readable ``sync`` seconds after they are logged (SQLite's delay)."""
     glance, now = FileChangeDetector(), 100.0
     logged, size = now, 0
     readable_at: list[float] = []
@@ -71,7 +71,7 @@ def test_no_commit_stays_unread(moves: list[tuple[float, bool]], sync: float) ->
         if glance.needed(now, traces):
             glance.has_read(now, OLD + now, traces)
             read = sum(at <= now for at in readable_at)
-        else:  # left out: then nothing was readable that the last read has not seen
+        else:  # skipped: nothing was readable that the last read has missed
             assert read == sum(at <= now for at in readable_at)
             assert now - last_glance < SURE_EVERY_SECS + 8.0
         last_glance = now
@@ -80,14 +80,14 @@ def test_no_commit_stays_unread(moves: list[tuple[float, bool]], sync: float) ->
             readable_at.append(now + sync)
 
 
-def test_traces_tell_writes_and_replacements(tmp_path: Path) -> None:
+def test_traces_show_writes_and_replacements(tmp_path: Path) -> None:
     path, missing = tmp_path / "a", tmp_path / "b"
     path.write_bytes(b"x")
     os.utime(path, ns=(0, 0))
     paths = (str(path), str(missing))
     first = traces_of(paths)
     assert first[1] is None
-    path.write_bytes(b"y")  # as long as before
+    path.write_bytes(b"y")  # same length
     second = traces_of(paths)
     assert second[0] != first[0]
     path.rename(missing)

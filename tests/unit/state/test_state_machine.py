@@ -1,4 +1,4 @@
-"""Random transactions against a model that is a dict: every store answers as the model does."""
+"""Random transactions on every store, compared with a dict model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Model = dict[str, tuple[bytes, int, int | None]]  # bytes, version, owner
 
 
 def apply(model: Model, operations: list[Operation], client: int) -> tuple[Model, list[int]] | tuple[type, int]:
-    """The model after the transaction, or (error, index): written apart from the store's own core."""
+    """Return the model after the transaction, or (error, index), computed independently of the store's core."""
     after = dict(model)
     versions = []
     for index, operation in enumerate(operations):
@@ -67,7 +67,7 @@ def apply(model: Model, operations: list[Operation], client: int) -> tuple[Model
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Three clients that transact, close and come again."""
+    """Three clients that transact, close and reconnect."""
 
     make: Any = None
 
@@ -132,7 +132,7 @@ MAKERS = {
 
 
 @pytest.mark.parametrize("name", sorted(MAKERS))
-def test_every_store_does_what_the_model_does(name: str) -> None:
+def test_store_agrees_with_the_model(name: str) -> None:
     machine = type(f"{name}Machine", (StoreMachine,), {"make": MAKERS[name]})
     run_state_machine_as_test(
         machine,

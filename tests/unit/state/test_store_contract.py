@@ -1,4 +1,4 @@
-"""What ``heron_runtime.state.store`` promises, for every store."""
+"""Contract of ``heron_runtime.state.store`` for every store."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.support.stores.local import StoreClients
 from tests.support.waiting import wait_until
 
 
-def test_every_store_is_a_state_store(store: StateStore) -> None:
+def test_store_implements_the_interface(store: StateStore) -> None:
     assert isinstance(store, StateStore)
     assert store.session() is SessionState.CONNECTED
 
 
-def test_a_node_is_made_read_changed_and_removed(store: StateStore) -> None:
+def test_node_is_created_read_changed_and_deleted(store: StateStore) -> None:
     assert store.get("/topologies/a") is None
     assert store.commit([Create("/topologies/a", b"one")]) == [0]
     assert store.get("/topologies/a") == Node(b"one", 0)
@@ -41,10 +41,10 @@ def test_a_node_is_made_read_changed_and_removed(store: StateStore) -> None:
     assert store.get("/topologies/a") == Node(b"three", 2)
     assert store.commit([Delete("/topologies/a", 2)]) == [-1]
     assert store.get("/topologies/a") is None
-    assert store.commit([Create("/topologies/a", b"")]) == [0]  # versions start again
+    assert store.commit([Create("/topologies/a", b"")]) == [0]  # versions start at 0 again
 
 
-def test_several_nodes_are_read_at_once_each_in_its_place(world: StoreClients) -> None:
+def test_get_all_returns_nodes_in_the_requested_order(world: StoreClients) -> None:
     store, owner = world.client(), world.client()
     store.commit([Create("/topologies/a", b"one"), Create("/topologies/b", b"")])
     owner.commit([Create("/containers/a/1", b"here", ephemeral=True), Set("/topologies/b", b"two")])
@@ -56,8 +56,8 @@ def test_several_nodes_are_read_at_once_each_in_its_place(world: StoreClients) -
     wait_until(lambda: store.get_all(asked) == [two, None, None, Node(b"one", 0), two], "the owner's node goes")
 
 
-def test_what_is_read_later_is_not_older(world: StoreClients) -> None:
-    """One node is written and then another: who reads them the other way round sees no second without its first."""
+def test_later_reads_are_not_older(world: StoreClients) -> None:
+    """Two nodes are written in order; a reader in reverse order never sees the second without the first."""
     writer, reader = world.client(), world.client()
     writer.commit([Create("/a/first", b"0"), Create("/a/second", b"0")])
 
@@ -87,7 +87,7 @@ def test_children_are_sorted_and_direct(store: StateStore) -> None:
     assert store.children("/topologies/a") == []
 
 
-def test_operations_see_those_before_them(store: StateStore) -> None:
+def test_operations_see_earlier_ones_of_the_transaction(store: StateStore) -> None:
     assert store.commit(
         [
             Create("/a/x", b"1"),
@@ -115,7 +115,7 @@ def test_operations_see_those_before_them(store: StateStore) -> None:
         (CheckOwner("/a/here"), BadVersion),
     ],
 )
-def test_a_refused_operation_undoes_those_before_it(
+def test_failed_operation_undoes_earlier_ones(
     store: StateStore, operation: Create, error: type[TransactionFailed]
 ) -> None:
     store.commit([Create("/a/here", b"old")])
@@ -131,7 +131,7 @@ def test_a_refused_operation_undoes_those_before_it(
     "path",
     ["", "a", "/", "/a", "/a/", "//a", "/a//b", "/a/..", "/../a", "/a/b\n", "/a/\0", "/a/b/c/d", "/a/b/" + "x" * 256],
 )
-def test_bad_paths_are_refused(store: StateStore, path: str) -> None:
+def test_invalid_paths_are_rejected(store: StateStore, path: str) -> None:
     with pytest.raises(InvalidPath):
         store.commit([Create(path, b"")])
     with pytest.raises(InvalidPath):
@@ -140,7 +140,7 @@ def test_bad_paths_are_refused(store: StateStore, path: str) -> None:
         store.get_all(["/a/b", path])
 
 
-def test_values_and_transactions_have_a_bound(world: StoreClients) -> None:
+def test_values_and_transactions_are_bounded(world: StoreClients) -> None:
     store = world.client()
     with pytest.raises(StoreError, match="at most"):
         store.commit([Create("/a/b", b"x" * (world.max_value_bytes + 1))])
@@ -152,7 +152,7 @@ def test_values_and_transactions_have_a_bound(world: StoreClients) -> None:
     assert len(found.data) == world.max_value_bytes
 
 
-def test_a_closed_store_says_so(world: StoreClients) -> None:
+def test_closed_store_raises(world: StoreClients) -> None:
     client = world.client()
     client.close()
     client.close()
@@ -165,7 +165,7 @@ def test_a_closed_store_says_so(world: StoreClients) -> None:
 # -- sessions ------------------------------------------------------------------------------------------------------
 
 
-def test_ephemeral_nodes_go_with_close(world: StoreClients) -> None:
+def test_ephemeral_nodes_end_with_close(world: StoreClients) -> None:
     owner, other = world.client(), world.client()
     owner.commit([Create("/tmanagers/t", b"me", ephemeral=True), Create("/topologies/t", b"stays")])
     assert other.get("/tmanagers/t") == Node(b"me", 0, True)
@@ -177,7 +177,7 @@ def test_ephemeral_nodes_go_with_close(world: StoreClients) -> None:
     other.commit([Create("/tmanagers/t", b"another", ephemeral=True)])
 
 
-def test_a_folder_within_a_folder_has_nodes_owners_and_watches_of_its_own(world: StoreClients) -> None:
+def test_nested_folder_has_its_own_nodes_owners_and_watches(world: StoreClients) -> None:
     owner, other = world.client(), world.client()
     fired: list[str] = []
     other.watch("/containers/t", fired.append)
@@ -204,18 +204,18 @@ def test_only_the_owner_passes_check_owner(world: StoreClients) -> None:
     other.commit([Create("/tmanagers/u", b"", ephemeral=True)])
     with pytest.raises(BadVersion):
         other.commit([CheckOwner("/tmanagers/t")])
-    assert other.commit([Delete("/tmanagers/t")]) == [-1]  # anybody may delete
+    assert other.commit([Delete("/tmanagers/t")]) == [-1]  # any client may delete
     with pytest.raises(NoNode):
         owner.commit([CheckOwner("/tmanagers/t")])
 
 
-def test_a_lost_session_takes_its_nodes_along_and_a_new_one_begins(world: StoreClients) -> None:
+def test_lost_session_removes_its_nodes_and_a_new_one_begins(world: StoreClients) -> None:
     owner, other = world.client(), world.client()
     states: list[SessionState] = []
     fired: list[str] = []
 
     def heard(state: SessionState) -> None:
-        if state is not SessionState.SUSPENDED:  # where a broken connection is how a client learns of it
+        if state is not SessionState.SUSPENDED:  # some clients learn of it by a broken connection
             states.append(state)
 
     owner.on_session(heard)
@@ -236,7 +236,7 @@ def test_a_lost_session_takes_its_nodes_along_and_a_new_one_begins(world: StoreC
     assert other.get("/tmanagers/t") == Node(b"other", 0, True)
 
 
-def test_listeners_can_be_undone(world: StoreClients) -> None:
+def test_session_listener_can_be_removed(world: StoreClients) -> None:
     owner = world.client()
     kept: list[SessionState] = []
     undone: list[SessionState] = []
@@ -271,14 +271,14 @@ def test_watches_fire_for_the_node_and_for_children(world: StoreClients) -> None
     assert "/topologies/a" not in fired
 
 
-def test_a_client_sees_its_own_changes(store: StateStore) -> None:
+def test_client_sees_its_own_changes(store: StateStore) -> None:
     fired: list[str] = []
     store.watch("/a/b", fired.append)
     store.commit([Create("/a/b", b"")])
     wait_until(lambda: fired, "the watch fires")
 
 
-def test_an_undone_watch_is_silent(world: StoreClients) -> None:
+def test_removed_watch_is_silent(world: StoreClients) -> None:
     watcher, writer = world.client(), world.client()
     undone: list[str] = []
     kept: list[str] = []
@@ -289,7 +289,7 @@ def test_an_undone_watch_is_silent(world: StoreClients) -> None:
     assert undone == []
 
 
-def test_a_watch_fires_when_an_owner_goes(world: StoreClients) -> None:
+def test_watch_fires_when_an_owner_leaves(world: StoreClients) -> None:
     watcher, owner = world.client(), world.client()
     owner.commit([Create("/tmanagers/t", b"", ephemeral=True)])
     seen: list[Node | None] = []
@@ -298,8 +298,8 @@ def test_a_watch_fires_when_an_owner_goes(world: StoreClients) -> None:
     wait_until(lambda: seen and seen[-1] is None, "the watch fires after the node is gone")
 
 
-def test_the_last_change_is_never_missed(world: StoreClients) -> None:
-    """Register watches while somebody writes: each ends up having seen the last value."""
+def test_last_change_is_never_missed(world: StoreClients) -> None:
+    """Watches are registered during writes; each one observes the last value in the end."""
     writer, watcher = world.client(), world.client()
     writer.commit([Create("/a/n", b"0")])
     last: dict[int, bytes] = {}
@@ -325,8 +325,8 @@ def test_the_last_change_is_never_missed(world: StoreClients) -> None:
 # -- concurrency ---------------------------------------------------------------------------------------------------
 
 
-def test_threads_of_one_client_and_of_several_count_right(world: StoreClients) -> None:
-    """Compare-and-set from eight threads over two clients: no increment is lost, none is done twice."""
+def test_concurrent_threads_count_correctly(world: StoreClients) -> None:
+    """Compare-and-set from eight threads over two clients: no increment is lost or repeated."""
     clients = [world.client(), world.client()]
     clients[0].commit([Create("/a/counter", b"0"), Create("/a/twin", b"0")])
     torn: list[object] = []

@@ -1,4 +1,4 @@
-"""Submit, kill, read and list, over every store."""
+"""Submit, kill, read and list of topologies, over every store."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def parts(name: str = "words", number: int = 1) -> tuple[TopologyDefinition, Pac
 
 
 def publish(store: StateStore, topology_id: str) -> None:
-    """What master and containers of a submission write."""
+    """Write the nodes of a submission's master and containers."""
     definition, packing, _ = parts()
     plan = PhysicalPlan(PlanVersion(1, 1), 1, replace(definition, id=topology_id), packing)
     store.commit(
@@ -67,7 +67,7 @@ def publish(store: StateStore, topology_id: str) -> None:
     )
 
 
-def test_what_is_submitted_can_be_read(store: StateStore) -> None:
+def test_submitted_topology_can_be_read(store: StateStore) -> None:
     definition, packing, state = parts()
     topologies.submit(store, definition, packing, state)
     record = topologies.read_topology(store, "words")
@@ -82,14 +82,14 @@ def test_what_is_submitted_can_be_read(store: StateStore) -> None:
     assert record.container(3) is None
 
 
-def test_a_name_is_taken_once(store: StateStore) -> None:
+def test_name_can_be_used_once(store: StateStore) -> None:
     topologies.submit(store, *parts(number=1))
     with pytest.raises(AlreadyExists):
         topologies.submit(store, *parts(number=2))
     assert topologies.read_topology(store, "words").definition.id == "words-1"
 
 
-def test_of_many_who_submit_at_once_one_wins(world: StoreClients) -> None:
+def test_one_of_concurrent_submissions_wins(world: StoreClients) -> None:
     won: list[int] = []
     lost: list[int] = []
 
@@ -111,7 +111,7 @@ def test_of_many_who_submit_at_once_one_wins(world: StoreClients) -> None:
     assert topologies.read_topology(world.client(), "words").definition.id == f"words-{won[0]}"
 
 
-def test_kill_leaves_nothing_and_may_be_repeated(world: StoreClients) -> None:
+def test_kill_removes_all_nodes_and_is_idempotent(world: StoreClients) -> None:
     client, owner = world.client(), world.client()
     topologies.submit(client, *parts())
     topologies.submit(client, *parts("other"))
@@ -120,7 +120,7 @@ def test_kill_leaves_nothing_and_may_be_repeated(world: StoreClients) -> None:
     assert topologies.kill(client, "words") is False
     with pytest.raises(NoSuchTopology):
         topologies.read_topology(client, "words")
-    assert client.get(paths.master("words")) is not None  # it goes with its owner's session, or by `clear`
+    assert client.get(paths.master("words")) is not None  # removed with its owner's session or by `clear`
     for _ in range(2):
         topologies.clear(client, "words")
     for kind in KINDS:
@@ -128,7 +128,7 @@ def test_kill_leaves_nothing_and_may_be_repeated(world: StoreClients) -> None:
     assert [state.topology for state in topologies.list_topologies(client)] == ["other"]
 
 
-def test_the_state_that_is_wanted_is_the_topologys_own_word_and_no_more(store: StateStore) -> None:
+def test_topology_may_set_only_its_own_wanted_state(store: StateStore) -> None:
     definition, packing, state = parts()
     topologies.submit(store, definition, packing, state)
 
@@ -144,7 +144,7 @@ def test_the_state_that_is_wanted_is_the_topologys_own_word_and_no_more(store: S
     assert wanted("words-1", TopologyState.PAUSED) is TopologyState.PAUSED
     assert wanted("words-1", TopologyState.RUNNING) is TopologyState.RUNNING
     assert wanted("words-1", TopologyState.KILLED) is TopologyState.RUNNING
-    assert wanted("words-0", TopologyState.PAUSED) is TopologyState.RUNNING  # of the submission before
+    assert wanted("words-0", TopologyState.PAUSED) is TopologyState.RUNNING  # of the previous submission
     store.commit([Set(paths.wanted_state("words"), b"\xff nonsense")])
     assert topologies.list_topologies(store) == (state,)
     assert topologies.kill(store, "words")
@@ -157,7 +157,7 @@ def test_kill_of_one_submission_spares_its_successor(store: StateStore) -> None:
     assert topologies.kill(store, "words", "words-2") is True
 
 
-def test_what_dying_processes_left_does_not_stop_a_new_submission(world: StoreClients) -> None:
+def test_leftovers_of_a_dead_submission_do_not_block_a_new_one(world: StoreClients) -> None:
     client, owner = world.client(), world.client()
     publish(owner, "words-1")
     topologies.submit(client, *parts(number=2))
@@ -167,7 +167,7 @@ def test_what_dying_processes_left_does_not_stop_a_new_submission(world: StoreCl
     assert client.get(paths.epoch("words")) is None
 
 
-def test_topologies_of_an_earlier_release_are_named_and_leftovers_of_others_are_cleared(world: StoreClients) -> None:
+def test_older_layout_is_named_and_orphans_are_cleared(world: StoreClients) -> None:
     store, dead = world.client(), world.client()
     topologies.submit(store, *parts())
     publish(dead, "words-1")
@@ -182,7 +182,7 @@ def test_topologies_of_an_earlier_release_are_named_and_leftovers_of_others_are_
     assert "kill them there" in refused.value.cure
 
 
-def test_names_that_begin_alike_are_told_apart(store: StateStore) -> None:
+def test_names_with_a_common_prefix_are_distinct(store: StateStore) -> None:
     for name in ("a", "a.1"):
         location = message_codecs.CONTAINER_LOCATION.encode(ContainerLocation(name, 1, "h", 1, 1, 1))
         store.commit([Create(paths.container(name, 1), location)])
@@ -190,7 +190,7 @@ def test_names_that_begin_alike_are_told_apart(store: StateStore) -> None:
     assert [c.topology_id for c in topologies.containers(store, "a.1")] == ["a.1"]
 
 
-def test_a_record_that_cannot_be_read_hides_no_other(store: StateStore) -> None:
+def test_unreadable_record_hides_no_other(store: StateStore) -> None:
     topologies.submit(store, *parts())
     store.commit([Create(paths.execution_state("broken"), b"\xff\xff\xff")])
     assert [state.topology for state in topologies.list_topologies(store)] == ["words"]
@@ -199,20 +199,20 @@ def test_a_record_that_cannot_be_read_hides_no_other(store: StateStore) -> None:
 
 
 class GoesAway(MemoryStore):
-    """A real store whose connection is lost after so many reads."""
+    """Store that loses its connection after a number of reads."""
 
     reads = 0
 
     def get_all(self, paths: Sequence[str]) -> list[Node | None]:
-        """As long as there are reads left."""
+        """Read while reads are left."""
         self.reads -= 1
         if self.reads < 0:
             raise StoreUnavailable("the connection is lost")
         return super().get_all(paths)
 
 
-def test_a_store_that_goes_away_hides_no_topology() -> None:
-    """Whoever takes those that are missing for killed would end them."""
+def test_lost_store_hides_no_topology() -> None:
+    """A caller that took missing topologies for killed ones would stop them."""
     store = GoesAway()
     store.open()
     store.reads = 1000
@@ -227,19 +227,19 @@ def test_a_store_that_goes_away_hides_no_topology() -> None:
 
 
 class Hides(MemoryStore):
-    """Some nodes may not be read."""
+    """Store with some unreadable nodes."""
 
     hidden: Container[str] = ()
 
     def get_all(self, paths: Sequence[str]) -> list[Node | None]:
-        """Unless one is hidden."""
+        """Read unless a node is hidden."""
         for path in paths:
             if path in self.hidden:
                 raise StoreForbidden(f"{path}: not allowed")
         return super().get_all(paths)
 
 
-def test_a_node_that_may_not_be_read_hides_no_other() -> None:
+def test_forbidden_node_hides_no_other() -> None:
     store = Hides()
     store.open()
     for name in ("words", "other"):
@@ -258,7 +258,7 @@ def test_a_node_that_may_not_be_read_hides_no_other() -> None:
     store.close()
 
 
-def test_a_damaged_record_is_an_error_of_the_store(store: StateStore) -> None:
+def test_damaged_record_is_a_store_error(store: StateStore) -> None:
     topologies.submit(store, *parts())
     store.commit([Set(paths.execution_state("words"), b"\xc1 damaged")])
     with pytest.raises(StoreError, match="cannot be read"):
@@ -268,8 +268,8 @@ def test_a_damaged_record_is_an_error_of_the_store(store: StateStore) -> None:
     assert topologies.kill(store, "words"), "without an id it can still be removed"
 
 
-def test_every_reader_of_a_damaged_node_says_which_one_it_is(store: StateStore) -> None:
-    """Schedulers, containers and topology masters go on, and say the path."""
+def test_every_reader_of_a_damaged_node_names_it(store: StateStore) -> None:
+    """Schedulers, containers and topology masters continue and report the path."""
     topologies.submit(store, *parts())
     path = paths.execution_state("words")
     store.commit([Set(path, b"\xc1 damaged")])

@@ -1,7 +1,7 @@
-"""Transactions as ZooKeeper's: a tree that acts as a server's, and races between the look and the transaction.
+"""Transactions on ZooKeeper: a tree that behaves like a server, and races between read and transaction.
 
-The tree is changed by somebody else between the look and the transaction; whatever happens, what the store answers is
-what the pure rules of ``heron_runtime.state.store_base`` answer on the tree as it is then.
+Another client changes the tree between the read and the transaction. The store's answer must equal that of the
+pure rules of ``heron_runtime.state.store_base`` on the tree at the time of the transaction.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ PATHS = ("/a/x", "/a/y", "/b/x")
 
 @dataclass
 class Tree:
-    """Nodes with version and owner, and folders with a version, as a server has them."""
+    """Nodes with version and owner, and folders with a version, as on a server."""
 
     nodes: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     folders: dict[str, int] = field(default_factory=lambda: {"/a": 0, "/b": 0})
 
     def multi(self, ops: list[Op], session: str) -> list[int | OpOutcome]:
-        """All ops or none."""
+        """Run all operations or none."""
         nodes, folders = dict(self.nodes), dict(self.folders)
         replies: list[int | OpOutcome] = []
         for number, op in enumerate(ops):
@@ -50,18 +50,18 @@ class Tree:
         return replies
 
     def look(self, path: str) -> NodeSnapshot:
-        """As the store looks."""
+        """Read a node as the store does."""
         found = self.nodes.get(path)
         return NodeSnapshot(
             self.folders["/" + path.split("/")[1]], found[0] if found else None, bool(found and found[1] == ME)
         )
 
     def records(self) -> dict[str, Record]:
-        """For the pure rules."""
+        """Return the records for the pure rules."""
         return {path: Record(b"", version, owner, 0) for path, (version, owner) in self.nodes.items()}
 
     def expire(self, session: str) -> None:
-        """The session's nodes go; no folder is touched."""
+        """Delete the nodes of the session; folder versions do not change."""
         self.nodes = {path: node for path, node in self.nodes.items() if node[1] != session}
 
 
@@ -104,7 +104,7 @@ changes = st.one_of(st.lists(operations, min_size=1, max_size=3), st.sampled_fro
 
 
 def change(tree: Tree, what: list[Operation] | str) -> None:
-    """Somebody else's transaction, or a session that expires."""
+    """Apply another client's transaction, or expire a session."""
     if isinstance(what, str):
         tree.expire(what)
     else:
@@ -118,7 +118,7 @@ def change(tree: Tree, what: list[Operation] | str) -> None:
     st.lists(operations, min_size=1, max_size=4),
     st.lists(changes, max_size=3),
 )
-def test_the_answer_is_that_of_the_tree_at_the_transaction(
+def test_answer_matches_the_tree_at_the_transaction(
     before: list[list[Operation] | str],
     mine: list[Operation],
     asked: list[Operation],
@@ -150,8 +150,8 @@ def test_the_answer_is_that_of_the_tree_at_the_transaction(
     pytest.fail("it was never done")
 
 
-def test_an_owner_that_was_replaced_between_look_and_transaction_is_refused() -> None:
-    """Deleted and made again by somebody else, the node has the version it had."""
+def test_owner_replaced_after_the_read_is_rejected() -> None:
+    """A node that another client deleted and recreated has the same version as before."""
     tree = Tree({"/a/x": (0, ME)})
     asked: list[Operation] = [CheckOwner("/a/x"), Create("/b/x", b"")]
     ops = plan.ops(asked, {"/a/x": tree.look("/a/x")})
@@ -161,8 +161,8 @@ def test_an_owner_that_was_replaced_between_look_and_transaction_is_refused() ->
     assert "/b/x" not in tree.nodes
 
 
-def test_an_owner_whose_session_ended_is_refused() -> None:
-    """The folder is not touched when a session ends, but it is when the next owner comes."""
+def test_owner_with_an_ended_session_is_rejected() -> None:
+    """The folder version changes only when the next owner creates the node, not when the session ends."""
     tree = Tree({"/a/x": (0, ME)})
     asked: list[Operation] = [CheckOwner("/a/x"), Create("/b/x", b"")]
     ops = plan.ops(asked, {"/a/x": tree.look("/a/x")})
@@ -172,7 +172,7 @@ def test_an_owner_whose_session_ended_is_refused() -> None:
     assert "/b/x" not in tree.nodes
 
 
-def test_what_the_servers_would_not_take_is_refused_with_its_name() -> None:
+def test_oversized_value_or_transaction_is_rejected_by_path() -> None:
     large = b"x" * (plan.MAX_VALUE_BYTES + 1)
     with pytest.raises(StoreError, match=r"/a/y: a value has at most .* fewer tasks"):
         plan.check_size([Create("/a/x", b""), Set("/a/y", large)], "/heronry")

@@ -1,4 +1,4 @@
-"""The thread that calls watches, without ZooKeeper: what could not be armed is tried again, and orders are kept."""
+"""Thread of the ZooKeeper watches: failed registrations are retried, and order is kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from heron_runtime.state.zookeeper import Trigger, WatchThread
 BOUND_SECONDS = 60.0
 
 
-def test_a_watch_that_cannot_be_armed_is_tried_until_it_is() -> None:
+def test_watch_registration_is_retried() -> None:
     tries: list[str] = []
 
     def arm(path: str, trigger: Trigger) -> None:
@@ -28,7 +28,7 @@ def test_a_watch_that_cannot_be_armed_is_tried_until_it_is() -> None:
         table.stop()
 
 
-def test_jobs_and_states_are_told_in_their_order_and_a_raising_one_stops_nothing() -> None:
+def test_jobs_and_states_keep_their_order_despite_an_exception() -> None:
     table, said, over = WatchThread(lambda path, trigger: None), list[object](), threading.Event()
     table.listen(said.append)
     table.start()

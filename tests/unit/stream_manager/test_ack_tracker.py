@@ -1,4 +1,4 @@
-"""The tracker against a dict: any interleaving and batching, each root settled once, expiry within its bounds."""
+"""Ack tracker compared with a dict: any interleaving and batching, one settlement per root, bounded expiry."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def data(values: list[int]) -> bytes:
 
 
 class Model:
-    """The dumbest tracker there is, with Storm's rotating buckets."""
+    """Reference tracker with Storm's rotating buckets."""
 
     def __init__(self, now_ms: int) -> None:
         self.xor: dict[int, int] = {}
@@ -65,12 +65,14 @@ class Model:
     steps=st.lists(st.sampled_from(["init", "ack", "ack", "fail", "tick", "late"]), min_size=5, max_size=60),
     slots=st.sampled_from([(4, 4), (4, 16), (8, 1024)]),
 )
-def test_equals_a_dict_for_any_interleaving(seed: int, start: int, steps: list[str], slots: tuple[int, int]) -> None:
+def test_tracker_agrees_with_a_dict_for_any_interleaving(
+    seed: int, start: int, steps: list[str], slots: tuple[int, int]
+) -> None:
     rng = random.Random(seed)
     tracker = AckTracker(TASK, TIMEOUT_MS, BUCKETS, 0, min_slots=slots[0], max_slots=slots[1])
     tracker.begin(INCARNATION)
     model = Model(0)
-    open_edges: list[tuple[int, int]] = []  # (root, key): copies somewhere in the topology
+    open_edges: list[tuple[int, int]] = []  # (root, key) of copies in the topology
     settled: list[int] = []
     opened: list[int] = []
     sequence, now_ms = start, 0
@@ -131,7 +133,7 @@ def test_equals_a_dict_for_any_interleaving(seed: int, start: int, steps: list[s
     tick_ms=st.integers(1, 100),
     opened_at=st.integers(0, 20_000),
 )
-def test_expires_within_its_bounds(buckets: int, timeout_ms: int, tick_ms: int, opened_at: int) -> None:
+def test_root_expires_within_its_bounds(buckets: int, timeout_ms: int, tick_ms: int, opened_at: int) -> None:
     tracker = AckTracker(TASK, timeout_ms, buckets, 0)
     tracker.begin(INCARNATION)
     now_ms, opened = 0, None
@@ -148,7 +150,7 @@ def test_expires_within_its_bounds(buckets: int, timeout_ms: int, tick_ms: int, 
     assert timeout_ms <= age <= buckets * (interval + tick_ms)
 
 
-def test_one_tick_rotates_one_bucket_however_late_it_is() -> None:
+def test_late_tick_rotates_one_bucket() -> None:
     tracker = AckTracker(TASK, 3000, 4, 0)
     tracker.begin(INCARNATION)
     for bucket in range(3):
@@ -158,7 +160,7 @@ def test_one_tick_rotates_one_bucket_however_late_it_is() -> None:
     assert expired == [1, 0, 0]
 
 
-def test_a_stuck_root_costs_one_entry_while_millions_pass() -> None:
+def test_stuck_root_costs_one_entry_while_millions_pass() -> None:
     tracker = AckTracker(TASK, 30_000, 3, 0, min_slots=1 << 10, max_slots=1 << 12)
     tracker.begin(INCARNATION)
     stuck = BASE | 17
@@ -174,7 +176,7 @@ def test_a_stuck_root_costs_one_entry_while_millions_pass() -> None:
     assert tracker.live == 0
 
 
-def test_a_stuck_root_still_expires() -> None:
+def test_displaced_roots_expire() -> None:
     tracker = AckTracker(TASK, 2000, 3, 0, min_slots=4, max_slots=4)
     tracker.begin(INCARNATION)
     tracker.init(BASE, data([1, 2, 3, 4]))
@@ -184,7 +186,7 @@ def test_a_stuck_root_still_expires() -> None:
     assert [sorted(e) for e in expired] == [[], [], roots_from(0, 6)]
 
 
-def test_a_new_incarnation_forgets_the_older_roots() -> None:
+def test_new_incarnation_discards_older_roots() -> None:
     tracker = AckTracker(TASK, 2000, 3, 0, min_slots=4, max_slots=4)
     tracker.begin(1)
     old = root_base(TASK, 1)
@@ -202,7 +204,7 @@ def test_a_new_incarnation_forgets_the_older_roots() -> None:
     assert tracker.live == 1
 
 
-def test_roots_without_copies_complete_at_once_and_too_many_are_refused() -> None:
+def test_roots_without_copies_complete_at_once_and_excess_roots_are_refused() -> None:
     tracker = AckTracker(TASK, None, 3, 0, min_slots=4, max_slots=4, max_live=6)
     tracker.begin(INCARNATION)
     complete, refused = tracker.init(BASE | SEQUENCE_MASK, data([1, 0, 3]))
@@ -215,7 +217,7 @@ def test_roots_without_copies_complete_at_once_and_too_many_are_refused() -> Non
 
 
 @given(st.integers(0, 7), st.integers(1, 6))
-def test_a_root_that_is_opened_again_is_replaced(first: int, count: int) -> None:
+def test_reopened_root_replaces_the_old_one(first: int, count: int) -> None:
     tracker = AckTracker(TASK, None, 3, 0, min_slots=16, max_slots=16)
     tracker.begin(INCARNATION)
     for keys in (range(100, 100 + count), range(200, 200 + count)):
@@ -227,7 +229,7 @@ def test_a_root_that_is_opened_again_is_replaced(first: int, count: int) -> None
     assert tracker.live == 0
 
 
-def test_root_zero_is_no_root_though_free_slots_look_like_it() -> None:
+def test_root_zero_is_rejected_despite_free_slots() -> None:
     tracker = AckTracker(TASK, None)
     tracker.begin(INCARNATION)
     tracker.init(BASE | 5, data([1]))
@@ -242,8 +244,8 @@ def test_root_zero_is_no_root_though_free_slots_look_like_it() -> None:
 
 
 @pytest.mark.parametrize("firsts", [(0, 10, 2), (10, 0, 2), (0, 2, 4)])
-def test_roots_expire_whatever_is_between_them(firsts: tuple[int, ...]) -> None:
-    """A range goes on where the last one has ended, and nowhere else."""
+def test_roots_expire_for_any_gaps_between_ranges(firsts: tuple[int, ...]) -> None:
+    """A range is extended only where the last one ended."""
     tracker = AckTracker(TASK, 1000, 2)
     tracker.begin(INCARNATION)
     for first, count in zip(firsts, (1, 2, 1), strict=True):
@@ -254,7 +256,7 @@ def test_roots_expire_whatever_is_between_them(firsts: tuple[int, ...]) -> None:
     )
 
 
-def test_without_timeouts_nothing_expires() -> None:
+def test_roots_do_not_expire_without_timeouts() -> None:
     tracker = AckTracker(TASK, None)
     tracker.begin(INCARNATION)
     tracker.init(BASE, data([1]))

@@ -1,4 +1,4 @@
-"""Who is told what when connections begin, are replaced and end, and what is kept of what went over them."""
+"""Start, replacement and end of connections: messages sent, and queued data that is kept."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def world() -> StreamManagerHarness:
 
 @pytest.mark.parametrize(("pid", "leaves"), [(1001, False), (7, True), (4242, True)])
 def test_only_another_process_is_told_to_leave(world: StreamManagerHarness, pid: int, leaves: bool) -> None:
-    """A process whose connection has broken without our notice comes again: it is not told to leave for itself."""
+    """A process that reconnects after an unnoticed break is not told to leave for its own sake."""
     old = world.instances[2].connection
     hello = InstanceHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 1 + leaves, pid)
     effects = world.cores[1].handle(ConnectionOpened(999, hello))
@@ -39,14 +39,14 @@ def test_only_another_process_is_told_to_leave(world: StreamManagerHarness, pid:
 
 
 @pytest.mark.parametrize(("container", "called"), [(1, (2, 3)), (2, (3,)), (3, ())])
-def test_of_two_stream_managers_the_one_of_the_lower_container_calls(container: int, called: tuple[int, ...]) -> None:
+def test_stream_manager_of_the_lower_container_opens_the_connection(container: int, called: tuple[int, ...]) -> None:
     plan = make_plan()
     accepted = StreamManagerHarness(plan).cores[container].handle(PlanLoaded(plan, 1))
     assert [effect.call for effect in accepted if isinstance(effect, PlanAccepted)] == [called]
 
 
-def test_a_peer_that_the_plan_does_not_name_any_more_has_no_credit(world: StreamManagerHarness) -> None:
-    """It is newer than the one that is named, and waits for its plan; what it sends before has no right to pass."""
+def test_peer_that_is_not_in_the_plan_has_no_credit(world: StreamManagerHarness) -> None:
+    """The peer is newer than the planned one and must wait for its plan before it may send."""
     world.tell(1, PlanLoaded(make_plan(number=2, incarnations={2: 50}), 1))
     peer = world.cores[1].connections.peers[2]
     assert peer.connection is not None
@@ -56,7 +56,7 @@ def test_a_peer_that_the_plan_does_not_name_any_more_has_no_credit(world: Stream
 
 
 @pytest.mark.parametrize("to", [1, 3])
-def test_what_waits_for_a_task_that_moves_goes_where_it_is(world: StreamManagerHarness, to: int) -> None:
+def test_frames_waiting_for_a_moved_task_follow_it(world: StreamManagerHarness, to: int) -> None:
     core = world.cores[3]
     world.break_link(2, 3)
     world.send(7, [frame(7, 6, bytes(100))] * 2)
@@ -68,8 +68,8 @@ def test_what_waits_for_a_task_that_moves_goes_where_it_is(world: StreamManagerH
     assert core.forwarder.moved_frames == 0
 
 
-def test_credit_for_what_was_held_up_makes_the_link_the_cause() -> None:
-    """What waits for credit is the far task's fault; once it may be sent, it is the link that is slow."""
+def test_credit_for_a_stalled_queue_makes_the_link_the_cause() -> None:
+    """Frames that wait for credit are charged to the remote task; once sendable, they are charged to the link."""
     plan = make_plan(topology__backpressure__high__watermark__bytes=2_000)
     world = StreamManagerHarness(plan)
     core, number = world.cores[1], world.connection(1, 2)
@@ -86,7 +86,7 @@ def test_credit_for_what_was_held_up_makes_the_link_the_cause() -> None:
     assert link not in core.causes.own, "there is no such link any more"
 
 
-def test_an_end_is_no_violation_unless_it_was_malformed(world: StreamManagerHarness) -> None:
+def test_end_is_a_violation_only_if_malformed(world: StreamManagerHarness) -> None:
     core = world.cores[1]
     world.disconnect(2)
     world.break_link(1, 2)
@@ -97,8 +97,8 @@ def test_an_end_is_no_violation_unless_it_was_malformed(world: StreamManagerHarn
     assert core.violations == 1
 
 
-def test_the_largest_frame_is_remembered(world: StreamManagerHarness) -> None:
-    """The memory that queues may take at most hangs on it."""
+def test_largest_frame_is_remembered(world: StreamManagerHarness) -> None:
+    """The memory bound of the queues depends on it."""
     for size in (500, 1500, 20):
         world.send(1, [frame(1, 2, bytes(size))])
         world.settle()
@@ -106,10 +106,10 @@ def test_the_largest_frame_is_remembered(world: StreamManagerHarness) -> None:
 
 
 @pytest.mark.parametrize("weights", [(333,), (333, 20), (333, 20, 4_000), (333, 333)])
-def test_every_peer_hears_what_a_tuple_weighs_for_a_task_of_ours(
+def test_peers_learn_each_new_tuple_weight_of_a_local_task(
     world: StreamManagerHarness, weights: tuple[int, ...]
 ) -> None:
-    """Also that it weighs less than before; and once."""
+    """A lower weight is sent as well, and each value only once."""
     number = world.instances[2].connection
     assert number is not None
     known = 0
@@ -126,7 +126,7 @@ def test_every_peer_hears_what_a_tuple_weighs_for_a_task_of_ours(
         known = weight
 
 
-def test_what_cannot_be_sent_does_not_wait_for_a_packet() -> None:
+def test_waiting_bytes_count_only_sendable_frames() -> None:
     link = Link(container=2)
     assert link.waiting_bytes() == 0
     link.push(frame(1, 6, bytes(100)), 164, None)

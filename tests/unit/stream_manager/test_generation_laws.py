@@ -1,5 +1,7 @@
-"""Generations: whatever the order of plans, hellos, ends and packets, none of one gets into another; reports and wishes
-reach, and the next generation works. Each rule taken away is noticed."""
+"""Generations under random schedules of plans, hellos, ends and packets: no frame crosses a generation.
+
+Reports and commands arrive, and the next generation works.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ ACTIONS = {"plan": 6, "call": 8, "move": 60, "join": 8, "send": 30, "take": 6, "
 
 
 class Schedule:
-    """Something happens to a world, and something else, and then no fault any more."""
+    """Random steps on a harness, followed by a phase without faults."""
 
     def __init__(self, seed: int) -> None:
         self.world = GenerationHarness(seed)
@@ -116,7 +118,7 @@ class Schedule:
         self.world.tick(self.rng.choice((10, 100, 1000)))
 
     def heal(self) -> None:
-        """A generation without faults: everybody is restored, it runs, and frames come through."""
+        """Run a generation without faults: all participants restore, the topology runs, and frames pass."""
         world = self.world
         world.next_generation()
         number = world.generation.number
@@ -150,7 +152,7 @@ class Schedule:
         assert sent == got >= 30 * len(READERS), "all frames come through, and credit comes back"
 
     def settle(self) -> None:
-        """Until nothing moves."""
+        """Run until nothing moves."""
         world, moved = self.world, True
         while moved:
             moved = False
@@ -165,7 +167,7 @@ class Schedule:
                 world.take(end)
 
 
-def test_one_generation_never_gets_into_another() -> None:
+def test_frames_never_cross_generations() -> None:
     found: Counter[str] = Counter()
     for seed in SEEDS:
         schedule = Schedule(seed)
@@ -193,7 +195,7 @@ def test_one_generation_never_gets_into_another() -> None:
     assert min(found.values()) > 0, "the schedules reach what they are for"
 
 
-def test_where_no_state_is_kept_nothing_is_reported_and_links_come_and_go() -> None:
+def test_stateless_topology_reports_nothing_and_links_reconnect() -> None:
     world = GenerationHarness(0)
     world.generation = NO_GENERATION
     world.publish()
@@ -226,11 +228,11 @@ def test_where_no_state_is_kept_nothing_is_reported_and_links_come_and_go() -> N
     assert all(core.peer_hello().generation == 0 for core in world.cores.values())
 
 
-# What somebody could get wrong.
+# Single rules that are easy to get wrong.
 
 
 @pytest.mark.parametrize(("member", "runs"), [(7, True), (6, False), (8, False), (None, False)])
-def test_a_generation_runs_with_the_very_process_that_it_names(member: int | None, runs: bool) -> None:
+def test_generation_runs_only_with_the_named_process(member: int | None, runs: bool) -> None:
     members = () if member is None else (GenerationMember(stream_manager_of(1), member),)
     plan = SimpleNamespace(generation=Generation(3, GenerationPhase.RUNNING, members=members))
     force = GenerationState(SimpleNamespace(container=1, incarnation=7), ConnectionTable)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Epochs, leases, own pauses and tasks that have gone (protocols 1, 3.2 and 5)."""
+"""Epochs, leases, local pauses and removed tasks (protocols 1, 3.2 and 5)."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def started(places: dict[int, dict[int, str]] = PLACES) -> StreamManagerHarness:
     return world
 
 
-def test_the_highest_epoch_is_kept() -> None:
-    """Whoever speaks of it: a heartbeat, a plan that is known, a peer. A lower master is refused whatever it says."""
+def test_highest_epoch_is_kept() -> None:
+    """The epoch may come from a heartbeat, a known plan or a peer. Messages of a lower epoch are rejected."""
     core = StreamManager(TOPOLOGY_ID, StreamManagerInfo(1, "h", 1, 101), {}, 0)
     plan = make_plan()
     assert [type(effect) for effect in core.handle(PlanLoaded(plan, 1))] == [EpochRaised, PlanAccepted]
@@ -47,8 +47,8 @@ def test_the_highest_epoch_is_kept() -> None:
     assert [type(effect) for effect in core.handle(MasterMessage(Leave("go", 4)))] == [StopReplaced]
 
 
-def test_a_master_is_told_the_highest_epoch() -> None:
-    """Not its plan's: a heartbeat may have told of a higher one, and the deposed master must hear of it."""
+def test_master_is_told_the_highest_epoch() -> None:
+    """The epoch may exceed the plan's: a heartbeat can announce a higher one, which a deposed master must learn."""
     core = StreamManager(TOPOLOGY_ID, StreamManagerInfo(1, "h", 1, 101), {}, 0)
     core.handle(PlanLoaded(make_plan(), 1))
     core.handle(MasterMessage(HeartbeatReply(3)))
@@ -61,7 +61,7 @@ def test_a_master_is_told_the_highest_epoch() -> None:
     assert [message.epoch for message in told] == [3, 3]
 
 
-def test_an_instance_whose_task_has_gone_is_told_to_leave() -> None:
+def test_instance_of_a_removed_task_is_told_to_leave() -> None:
     world = started()
     places = {**PLACES, 1: {1: "word", 3: "sink"}, 3: {**PLACES[3], 2: "split"}}
     world.plan = make_plan(places, number=2)
@@ -80,8 +80,8 @@ def ticks_to_expiry(world: StreamManagerHarness, step_ms: int, most: int) -> int
     raise AssertionError("it never expires")
 
 
-def test_a_pause_of_its_own_expires_nothing() -> None:
-    """Stopped on the brink of an expiry; what it finds in its sockets when it goes on says that the tree is done."""
+def test_pause_of_the_process_expires_no_root() -> None:
+    """The process stops just before an expiry; the sockets it reads afterwards hold the final ack."""
     first = started()
     first.open_root(1, [5])
     ticks = ticks_to_expiry(first, 100, 1000)
@@ -97,7 +97,7 @@ def test_a_pause_of_its_own_expires_nothing() -> None:
         assert world.instances[1].verdicts == [(root, None)]
 
 
-def test_roots_expire_however_slow_the_ticks_are() -> None:
+def test_roots_expire_with_slow_ticks() -> None:
     for step_ms in (900, 1500, 20_000):
         world = started()
         root = world.open_root(1, [5])
@@ -105,7 +105,7 @@ def test_roots_expire_however_slow_the_ticks_are() -> None:
         assert world.instances[1].verdicts == [(root, FailKind.TIMEOUT)]
 
 
-def test_alone_there_is_nobody_to_be_cut_off_from() -> None:
+def test_single_stream_manager_does_not_pause_for_a_partition() -> None:
     alone, several = started({1: PLACES[1]}), started()
     several.break_link(1, 2)
     several.break_link(1, 3)
@@ -116,13 +116,13 @@ def test_alone_there_is_nobody_to_be_cut_off_from() -> None:
     assert several.cores[1].instances.has_paused_spouts()
 
 
-def test_a_change_over_a_gap_waits_for_the_next_whole_set() -> None:
+def test_change_after_a_gap_waits_for_the_next_full_set() -> None:
     pressure = BackpressureCauses(1)
     a, b, c = (Cause(CauseKind.TASK, "x", task, 2) for task in (1, 2, 3))
     pressure.peer_set(2, CauseSet(1, (a,)))
     pressure.peer_change(2, CauseChange(2, (b,), ()))
     assert pressure.union() == (a, b)
-    pressure.peer_change(2, CauseChange(4, (c,), (a,)))  # 3 may have taken c back, or brought something else
+    pressure.peer_change(2, CauseChange(4, (c,), (a,)))  # change 3 may have removed c or added another cause
     assert pressure.union() == (a, b)
     pressure.peer_change(2, CauseChange(2, (), (b,)))
     assert pressure.union() == (a, b), "nor is one applied twice"
@@ -130,7 +130,7 @@ def test_a_change_over_a_gap_waits_for_the_next_whole_set() -> None:
     assert pressure.union() == (b, c)
 
 
-def test_a_spout_waits_before_the_tracker_refuses() -> None:
+def test_spout_pending_limit_is_below_the_trackers() -> None:
     most = Keys.TOPOLOGY_MAX_SPOUT_PENDING.maximum
     assert most is not None
     assert 1.5 * most < MAX_LIVE

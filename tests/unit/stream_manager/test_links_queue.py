@@ -1,4 +1,4 @@
-"""Outgoing links: packets of bounded size, nothing cut wrongly, fair turns."""
+"""Outgoing links: bounded packets, whole columns, fair turns between destinations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def packets(link: Link) -> list[Packet]:
         st.tuples(st.sampled_from(["ack", "fail", "verdict"]), st.integers(1, 3), st.integers(1, 40_000)), max_size=12
     )
 )
-def test_settlements_are_cut_into_packets_and_every_column_arrives_whole_and_in_order(
+def test_settlements_are_cut_into_packets_whole_and_in_order(
     items: list[tuple[str, int, int]],
 ) -> None:
     link = opened()
@@ -75,7 +75,7 @@ def test_settlements_are_cut_into_packets_and_every_column_arrives_whole_and_in_
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.sampled_from([10, 1000, 300_000, 1_500_000])), max_size=25))
-def test_a_packet_holds_a_mebibyte_or_one_frame_and_keeps_the_order(items: list[tuple[int, int]]) -> None:
+def test_packet_holds_a_mebibyte_or_one_frame_in_order(items: list[tuple[int, int]]) -> None:
     link = opened(1, 2, 3, 4)
     values = bytes(1_500_000)
     for number, (task, size) in enumerate(items):
@@ -92,7 +92,7 @@ def test_a_packet_holds_a_mebibyte_or_one_frame_and_keeps_the_order(items: list[
     assert link.weight == 0
 
 
-def test_destinations_take_turns_and_one_without_credit_holds_up_nobody() -> None:
+def test_destinations_take_turns_and_missing_credit_blocks_only_its_own() -> None:
     link = opened(1, 2)
     for task in (1, 1, 1, 2, 3, 2):
         made = frame(9, task)
@@ -103,7 +103,7 @@ def test_destinations_take_turns_and_one_without_credit_holds_up_nobody() -> Non
     assert [f.destination_task for f in packets(link)[0].frames] == [3]
 
 
-def test_what_fits_goes_in_one_packet() -> None:
+def test_settlements_that_fit_share_one_packet() -> None:
     queue, packet = SettlementQueue(), Packet()
     for task in (1, 2, 3):
         queue.ack(task, column([task]), column([task]))
@@ -116,7 +116,7 @@ def test_what_fits_goes_in_one_packet() -> None:
 
 
 @given(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
-def test_what_is_sendable_is_queued_and_within_credit(queued: int, limit: int, sent: int) -> None:
+def test_sendable_weight_is_queued_and_within_credit(queued: int, limit: int, sent: int) -> None:
     destination = DestinationQueue(1)
     destination.weight, destination.limit, destination.sent = queued, limit, sent
     assert destination.sendable_weight() == min(queued, max(0, limit - sent))
@@ -132,7 +132,7 @@ def test_roots_go_to_the_spouts_that_opened_them(pairs: list[tuple[int, int]]) -
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=8))
-def test_a_tuple_is_tracked_that_hangs_on_a_root(roots_of_each: list[int]) -> None:
+def test_tuple_with_roots_is_tracked(roots_of_each: list[int]) -> None:
     offsets = np.cumsum([0, *roots_of_each]).astype("<u4").tobytes()
     roots = column(list(range(sum(roots_of_each))))
     count = len(roots_of_each)
@@ -142,7 +142,7 @@ def test_a_tuple_is_tracked_that_hangs_on_a_root(roots_of_each: list[int]) -> No
 
 
 @pytest.mark.parametrize("kind", ["fails", "verdicts"])
-def test_texts_of_reasons_are_bounded(kind: str) -> None:
+def test_reason_texts_are_bounded(kind: str) -> None:
     queue = SettlementQueue()
     put = queue.fail if kind == "fails" else queue.verdict
     for number in range(2 * MAX_REASONS):
@@ -163,8 +163,8 @@ def test_texts_of_reasons_are_bounded(kind: str) -> None:
     assert count > 1
 
 
-def test_a_packet_is_bounded_whatever_the_script_of_its_texts() -> None:
-    """A character may take four bytes, and a column fills what the text has left."""
+def test_packet_is_bounded_for_every_script() -> None:
+    """A character may take four bytes, and a column fills what the text leaves."""
     for text in ("x", "é", "水", "😀"):
         queue, reason = SettlementQueue(), Reason(FailKind.EXCEPTION, "split", 2, text * 1_000, text * 60_000)
         queue.fail(1, column(list(range(1, 300_000))), reason)
@@ -177,7 +177,7 @@ def test_a_packet_is_bounded_whatever_the_script_of_its_texts() -> None:
         assert found == 299_999
 
 
-def test_the_verdicts_of_a_process_that_is_gone_go_with_it_and_nothing_else() -> None:
+def test_drop_verdicts_keeps_acks_and_fails() -> None:
     queue, packet = SettlementQueue(), Packet()
     queue.ack(1, column([1, 2]), column([3, 4]))
     queue.fail(1, column([5]), failed())

@@ -1,4 +1,4 @@
-"""What a broken link has lost is counted: never less than it was, and not what was known to be taken."""
+"""Loss counts of broken links: never below the real loss, and without tuples known to be taken."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZE = frame(1, 2, b"x").weight()
 
 
 class Sender:
-    """One end: a link of a stream manager, or the gateway of an instance."""
+    """One end of a link: a stream manager's link or an instance's gateway."""
 
     def __init__(self, of_gateway: bool) -> None:
         self.link = None if of_gateway else Link(container=2)
@@ -46,7 +46,7 @@ class Sender:
             self.link.push(tuples, tuples.weight(), None)
 
     def packet(self) -> int:
-        """How many tuples the next packet has."""
+        """Return the number of tuples in the next packet."""
         if self.link is None:
             found: Any = self.gateway.take()
         else:
@@ -54,7 +54,7 @@ class Sender:
         return 0 if found is None else sum(frame.count for frame in found[0].frames)
 
     def end(self) -> int:
-        """How many are counted as lost with this connection."""
+        """Return the number of tuples counted as lost with this connection."""
         if self.link is None:
             return sum(self.gateway.end_stream().values())
         before = sum(self.link.lost.values())
@@ -66,11 +66,11 @@ def count_losses(of_gateway: bool, seed: int) -> None:
     """Run a random schedule of packets, credit and broken links, and compare the losses with the count."""
     rng, sender = random.Random(seed), Sender(of_gateway)
     grant = CreditGrant(WINDOW * SIZE, task=2)
-    wire: deque[int] = deque()  # tuples on their way
-    queue = 0  # arrived and not taken
+    wire: deque[int] = deque()  # tuples in transit
+    queue = 0  # arrived but not taken
     sender.open()
     sender.credit(grant.limit, grant.taken)
-    here = taken_here = known = 0  # handed to this connection; taken of these, and what the sender was told of that
+    here = taken_here = known = 0  # sent on this connection; taken of these, and confirmed to the sender
     for step in range(400):
         sender.send(step)
         match rng.choice(("send", "arrive", "take", "take", "tell", "break")):
@@ -110,7 +110,7 @@ def test_every_lost_tuple_is_counted(of_gateway: bool) -> None:
         count_losses(of_gateway, seed)
 
 
-def test_what_is_taken_is_told_each_second_to_instances_and_peers() -> None:
+def test_taken_bytes_are_reported_each_second_to_instances_and_peers() -> None:
     world = StreamManagerHarness(make_plan())
     world.start()
     world.send(1, [frame(1, 6, b"there"), frame(1, 2, b"here")])

@@ -1,4 +1,4 @@
-"""Packets to a peer gather: never sooner than the gap, unless there is much, and nothing is left behind."""
+"""Batching of packets to a peer: spaced by the gap, early when large, and complete."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ GAP_SECONDS = 0.05
 
 
 class World:
-    """A queue of numbers, written as lists of all that wait."""
+    """Queue of numbers whose packets are lists of all waiting numbers."""
 
     def __init__(self) -> None:
         self.queue: list[int] = []
-        self.size = 1  # bytes of each
+        self.size = 1  # bytes of each number
         self.written: list[tuple[float, list[int]]] = []
         self.pump = SpacedPump(self.take, Spacing(lambda: GAP_SECONDS, lambda: self.size * len(self.queue)))
 
@@ -37,7 +37,7 @@ class World:
 
 
 async def run(scene: Callable[[World], object]) -> World:
-    """Run the pump while ``scene`` puts; close it then."""
+    """Run the pump while ``scene`` adds numbers, then close it."""
     world = World()
     pumping = asyncio.ensure_future(world.pump.run(world.write))
     await scene(world)  # type: ignore[misc]
@@ -52,14 +52,14 @@ async def few(world: World) -> None:
         await asyncio.sleep(0.001)
 
 
-def test_what_comes_little_by_little_leaves_together_and_whole() -> None:
+def test_slow_input_is_batched_without_loss() -> None:
     world = asyncio.run(run(few))
     assert world.numbers() == list(range(200))
-    times = [at for at, _ in world.written[:-1]]  # the last leaves because of the close
+    times = [at for at, _ in world.written[:-1]]  # the last one leaves because of the close
     assert all(later - sooner >= GAP_SECONDS - 0.002 for sooner, later in itertools.pairwise(times))
 
 
-def test_much_leaves_at_once() -> None:
+def test_large_input_leaves_at_once() -> None:
     async def much(world: World) -> None:
         world.size = ENOUGH_BYTES
         for number in range(50):
@@ -72,14 +72,14 @@ def test_much_leaves_at_once() -> None:
     assert len(world.written) >= 40
 
 
-def test_what_comes_after_a_rest_leaves_at_once_and_what_comes_during_a_write_does_not_stay() -> None:
+def test_first_input_leaves_at_once_and_later_input_within_the_gap() -> None:
     async def lone(world: World) -> None:
         world.put(1)
         world.put(2)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert world.numbers() == [1, 2]
-        world.put(3)  # within the gap, and nobody wakes the pump again
+        world.put(3)  # within the gap, without another wake
         await asyncio.sleep(0)
         assert world.numbers() == [1, 2]
         while world.numbers() != [1, 2, 3]:
@@ -88,13 +88,13 @@ def test_what_comes_after_a_rest_leaves_at_once_and_what_comes_during_a_write_do
     asyncio.run(asyncio.wait_for(run(lone), 30))
 
 
-def test_what_comes_while_a_write_is_in_flight_leaves_without_a_wake() -> None:
+def test_input_during_a_write_leaves_without_a_wake() -> None:
     async def scene(world: World) -> None:
         real = world.write
 
         async def slow(message: list[int]) -> None:
             if message == [1]:
-                world.queue.append(2)  # its wake was heard while the write was in flight
+                world.queue.append(2)  # its wake came while the write was in flight
                 world.pump.wake()
                 world.pump._work.clear()
             await real(message)

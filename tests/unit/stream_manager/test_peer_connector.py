@@ -1,5 +1,7 @@
-"""A connector whose peer does not answer says so and tries again, whatever gRPC raises; its own end would be that of
-the stream manager."""
+"""Peer connector: an unreachable peer is logged and retried, whatever gRPC raises.
+
+An error that ends the connector would end the stream manager.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from stream_manager.shell.grpc_links import PeerConnector, PeerTarget
 
 
 class Broken:
-    """A stream, and the service, core, identity and channel around it."""
+    """Stand-in for a stream and for its service, core, identity and channel."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -40,7 +42,7 @@ class Broken:
     [grpc.aio.InternalError("a batch was refused"), grpc.aio.UsageError("the call is over"), TimeoutError("late")],
     ids=lambda error: type(error).__name__,
 )
-async def test_a_peer_that_cannot_be_reached(
+async def test_unreachable_peer_is_logged(
     error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     around: Any = Broken(error)

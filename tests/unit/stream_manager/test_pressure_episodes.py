@@ -1,4 +1,4 @@
-"""Laws of episodes of pressure: all time under pressure is told, by its causes, and flapping cannot flood."""
+"""Backpressure episodes: all time under pressure is reported by cause, at a bounded rate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CAUSES = [Cause(CauseKind.TASK, "count", task, 1) for task in range(12)]
 
 
 def looks_after(*waits: int) -> st.SearchStrategy[list[tuple[int, dict[str, list[Cause]]]]]:
-    """Looks, each so many milliseconds after the last one, and the causes of the spouts that are paused then."""
+    """Build observations: the time since the last one, and the causes of each spout paused then."""
     causes = st.lists(st.sampled_from(CAUSES), min_size=1, max_size=12, unique=True)
     paused = st.dictionaries(st.sampled_from(["words", "lines"]), causes)
     return st.lists(st.tuples(st.sampled_from(waits), paused), max_size=60)
@@ -26,7 +26,7 @@ ONE = settings(report_multiple_bugs=False)
 
 @ONE
 @given(looks_after(0, 100, 500, 29_900, 30_000, 200_000))
-def test_time_pauses_and_causes_add_up(looks: list[tuple[int, dict[str, list[Cause]]]]) -> None:
+def test_durations_pauses_and_causes_add_up(looks: list[tuple[int, dict[str, list[Cause]]]]) -> None:
     found, now, told = BackpressureEpisodes(), 0, list[BackpressureEpisode]()
     paused_ms, stood_ms, begun = dict.fromkeys(["words", "lines"], 0), 0, 0
     before: dict[str, list[Cause]] = {}
@@ -55,7 +55,7 @@ def test_time_pauses_and_causes_add_up(looks: list[tuple[int, dict[str, list[Cau
 
 @ONE
 @given(looks_after(100, 500, 1000, 29_900))
-def test_at_most_two_a_minute(
+def test_flapping_yields_at_most_two_episodes_a_minute(
     looks: list[tuple[int, dict[str, list[Cause]]]],
 ) -> None:
     found, now, told = BackpressureEpisodes(), 0, list[BackpressureEpisode]()
@@ -69,7 +69,7 @@ def test_at_most_two_a_minute(
 
 @ONE
 @given(st.lists(st.integers(1, 20_000), max_size=40))
-def test_where_it_lasts_one_in_five_minutes(waits: list[int]) -> None:
+def test_lasting_pressure_yields_one_episode_in_five_minutes(waits: list[int]) -> None:
     found, now = BackpressureEpisodes(), 0
     for wait in [*waits, *[10_000] * 70]:
         found.observe(now, {"words": (CAUSES[0],)})
@@ -79,7 +79,7 @@ def test_where_it_lasts_one_in_five_minutes(waits: list[int]) -> None:
     assert now // (LONGEST_MS + 20_000) <= len(told) <= now // LONGEST_MS
 
 
-def test_it_says_how_long_and_why() -> None:
+def test_episode_text_names_duration_and_causes() -> None:
     found = BackpressureEpisodes()
     link = Cause(CauseKind.LINK, "", 0, 1, 2)
     found.observe(1000, {"words": (CAUSES[3],)})
@@ -97,7 +97,7 @@ def test_it_says_how_long_and_why() -> None:
     assert told["causes"][1] == {"kind": "link", "component": "", "task": 0, "container": 1, "peer": 2, "ms": 1500}
 
 
-def test_nobody_takes_them_and_the_newest_stay() -> None:
+def test_untaken_episodes_are_bounded_to_the_newest() -> None:
     found = BackpressureEpisodes()
     for number in range(100):
         found.observe(number * 2 * QUIET_MS, {f"spout{number}": (CAUSES[0],)})

@@ -1,4 +1,4 @@
-"""Backpressure and credit: paused if and only if there are causes, dead peers clear, hysteresis, bounded queues."""
+"""Backpressure and credit: pauses follow causes, dead peers are cleared, hysteresis holds, queues are bounded."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def started(**config: Any) -> StreamManagerHarness:
 
 
 def paused(world: StreamManagerHarness) -> set[int]:
-    """The spouts that have been told to pause."""
+    """Return the spouts that have been told to pause."""
     return {task for task, i in world.instances.items() if i.paused is not None and i.paused.paused}
 
 
 def flood(world: StreamManagerHarness, source: int, destination: int, total: int) -> int:
-    """Send up to ``total`` bytes, as credit allows; how many frames went."""
+    """Send up to ``total`` bytes as credit allows, and return the number of frames sent."""
     sent = 0
     for _ in range(total // 1000):
         if world.instances[source].sent >= world.instances[source].limit:
@@ -59,9 +59,9 @@ def drain(world: StreamManagerHarness, task: int) -> int:
     return taken
 
 
-def test_only_spouts_that_reach_the_slow_task_pause_and_they_go_on_below_the_low_mark() -> None:
+def test_only_upstream_spouts_pause_and_resume_below_the_low_watermark() -> None:
     world = started()
-    flood(world, 1, 6, 40_000)  # split in container 2, fed over the link: here its queue is the sender's
+    flood(world, 1, 6, 40_000)  # split in container 2 is fed over the link, so the queue is in the sender
     assert paused(world) == {1, 5}, "both word spouts, in two containers; the other branch goes on"
     assert {c.component for c in world.instances[5].paused.causes} == {"split"}  # type: ignore[union-attr]
     while world.instances[6].inbox:
@@ -73,13 +73,13 @@ def test_only_spouts_that_reach_the_slow_task_pause_and_they_go_on_below_the_low
     assert paused(world) == set()
 
 
-def test_scope_topology_pauses_every_spout() -> None:
+def test_topology_scope_pauses_every_spout() -> None:
     world = started(topology__backpressure__scope="topology")
     flood(world, 1, 2, 30_000)
     assert paused(world) == {1, 5, 7}
 
 
-def test_a_spout_that_registers_under_pressure_starts_paused() -> None:
+def test_spout_that_registers_under_pressure_starts_paused() -> None:
     world = started()
     world.disconnect(5)
     flood(world, 1, 2, 30_000)
@@ -87,7 +87,7 @@ def test_a_spout_that_registers_under_pressure_starts_paused() -> None:
     assert [m.paused for m in again.heard if isinstance(m, Pause)] == [True]
 
 
-def test_a_dead_peer_takes_its_causes_with_it() -> None:
+def test_dead_peer_takes_its_causes_with_it() -> None:
     world = started()
     flood(world, 1, 2, 30_000)
     assert paused(world) == {1, 5}
@@ -98,7 +98,7 @@ def test_a_dead_peer_takes_its_causes_with_it() -> None:
     assert paused(world) == {1, 5}, "the whole set comes with the connect"
 
 
-def test_a_link_that_is_down_pauses_the_spouts_that_need_it() -> None:
+def test_broken_link_pauses_the_spouts_that_need_it() -> None:
     world = started()
     world.break_link(1, 3)
     flood(world, 2, 8, 30_000)
@@ -110,7 +110,7 @@ def test_a_link_that_is_down_pauses_the_spouts_that_need_it() -> None:
     assert paused(world) == set()
 
 
-def test_over_its_bound_a_queue_stops_the_credit_of_those_who_feed_it_and_of_nobody_else() -> None:
+def test_full_queue_stops_only_the_credit_of_its_feeders() -> None:
     world = started()
     for _ in range(3):
         flood(world, 1, 2, 200_000)
@@ -125,7 +125,7 @@ def test_over_its_bound_a_queue_stops_the_credit_of_those_who_feed_it_and_of_nob
     assert again.limit > 0
 
 
-def test_a_peer_that_reconnects_gets_no_second_window_for_what_is_still_queued() -> None:
+def test_reconnected_peer_gets_no_second_window_for_queued_frames() -> None:
     world = started()
     world.disconnect(6)
     flood(world, 1, 6, 10_000)
@@ -143,7 +143,7 @@ def test_a_peer_that_reconnects_gets_no_second_window_for_what_is_still_queued()
 
 
 @given(sizes=st.lists(st.integers(0, 300), max_size=50), high=st.integers(2, 200), low=st.integers(0, 200))
-def test_hysteresis(sizes: list[int], high: int, low: int) -> None:
+def test_slow_state_follows_both_watermarks(sizes: list[int], high: int, low: int) -> None:
     low, slow = min(low, high - 1), False
     for size in sizes:
         was, slow = slow, is_slow(size, slow, high, low)
@@ -165,7 +165,7 @@ def test_hysteresis(sizes: list[int], high: int, low: int) -> None:
         max_size=40,
     )
 )
-def test_a_peer_knows_the_set_whatever_is_lost_once_a_whole_one_has_come(events: list[tuple[str, Any, Any]]) -> None:
+def test_peer_knows_all_causes_after_a_full_set(events: list[tuple[str, Any, Any]]) -> None:
     here, there = BackpressureCauses(1), BackpressureCauses(2)
     missed = False
     for kind, what, slow in events:
@@ -195,9 +195,7 @@ def test_a_peer_knows_the_set_whatever_is_lost_once_a_whole_one_has_come(events:
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.booleans()), max_size=60), st.integers(10, 200))
-def test_credit_is_never_exceeded_by_more_than_a_frame_and_comes_back(
-    steps: list[tuple[int, bool]], window: int
-) -> None:
+def test_credit_is_exceeded_by_at_most_a_frame_and_renewed(steps: list[tuple[int, bool]], window: int) -> None:
     grant, limit, sent, queued = CreditGrant(window), window, 0, []
     for size, use in steps:
         if sent < limit:
@@ -218,8 +216,8 @@ def test_credit_is_never_exceeded_by_more_than_a_frame_and_comes_back(
 @given(
     st.lists(st.tuples(st.sampled_from(("send", "use", "lose")), st.integers(1, 50)), max_size=80), st.integers(60, 200)
 )
-def test_credit_holds_over_connections(steps: list[tuple[str, int]], window: int) -> None:
-    """Whoever keeps to the limit fills the window and one frame at most, whatever is left of the connections before."""
+def test_credit_holds_across_connections(steps: list[tuple[str, int]], window: int) -> None:
+    """A sender within its limit fills the window and at most one frame, including data of earlier connections."""
     grant, sent, queued = CreditGrant(window), 0, list[int]()
     for what, size in steps:
         match what:
@@ -240,14 +238,14 @@ def test_credit_holds_over_connections(steps: list[tuple[str, int]], window: int
         assert 0 <= grant.taken <= sent, "nobody is told that more is taken than he has sent"
 
 
-def test_the_memory_of_a_queue_is_bounded_by_what_each_of_its_feeders_may_send() -> None:
+def test_memory_bound_of_a_queue_sums_its_feeders() -> None:
     bound = memory_bound(high=1000, upload_window=100, peer_window=200, largest_frame=7, instances=2, peers=3)
     assert bound == 2 * 1000 + 7 + 2 * (100 + 7) + 3 * (200 + 7)
 
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.sets(st.sampled_from(ALL_CAUSES))), max_size=20))
-def test_the_time_under_pressure_is_that_of_the_causes_that_last(steps: list[tuple[int, set[Cause]]]) -> None:
-    """A cause is charged for the time between two looks at both of which it stood; what a task causes adds up."""
+def test_time_under_pressure_is_charged_to_lasting_causes(steps: list[tuple[int, set[Cause]]]) -> None:
+    """A cause is charged for an interval if it holds at both ends; the causes of one task add up."""
     routes = started().cores[1].current.routes
     pressure, seconds, initiated, starts = BackpressureCauses(1), dict.fromkeys(ALL_CAUSES, 0), 0, 0
     before: set[Cause] = set()
@@ -289,8 +287,8 @@ MESSAGES = st.one_of(
 
 
 @given(st.lists(MESSAGES, max_size=40), st.booleans())
-def test_what_comes_out_of_the_outbox_means_what_went_in(messages: list[Any], many: bool) -> None:
-    """Whoever hears only what comes out knows the same in the end, and the outbox is bounded."""
+def test_outbox_preserves_the_meaning_of_its_messages(messages: list[Any], many: bool) -> None:
+    """A receiver of the output ends in the same state, and the outbox is bounded."""
     outbox = ControlOutbox()
     changes = [CauseChange(n) for n in range(1_000, 1_000 + 2 * MAX_CHANGES)] if many else []
     for message in [*changes, *messages]:
@@ -305,7 +303,7 @@ def test_what_comes_out_of_the_outbox_means_what_went_in(messages: list[Any], ma
 
 
 def meaning(messages: list[Any], most: int) -> dict[Any, Any]:
-    """What they say in the end: the last of each kind, of each task, and the changes since the last whole set."""
+    """Return the resulting state: the last message of each kind and task, and the changes since the last full set."""
     found: dict[Any, Any] = {}
     changes: dict[int, CauseChange] = {}
     for message in messages:
@@ -355,7 +353,7 @@ def test_control_messages_are_coalesced() -> None:
     assert not outbox
 
 
-def test_a_checkpoint_command_that_replaces_an_older_one_does_not_overtake_the_plan() -> None:
+def test_newer_checkpoint_command_does_not_overtake_the_plan() -> None:
     outbox = ControlOutbox()
     weights, plan, wish = TaskWeights((TaskWeight(1, 5),)), PlanUpdate(make_plan(), 2), CheckpointCommand(2, under=7)
     for message in (CheckpointCommand(1, under=6), PlanUpdate(make_plan(), 1), weights, plan, wish):

@@ -1,4 +1,4 @@
-"""A stream manager says that nothing is acked: after a message timeout, while roots are open, until one is acked."""
+"""Report of a stalled flow: after a message timeout with open roots, until one is acked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def world() -> StreamManagerHarness:
 
 
 def flow(world: StreamManagerHarness) -> FlowStatus:
-    """What the next heartbeat of container 1 says."""
+    """Return the flow status of the next heartbeat of container 1."""
     world.to_master.clear()
     for _ in range(2):
         world.tick(500)
@@ -31,18 +31,18 @@ def flow(world: StreamManagerHarness) -> FlowStatus:
     return beats[-1].flow
 
 
-def test_what_is_acked_is_not_stalled(world: StreamManagerHarness) -> None:
+def test_acked_flow_is_not_stalled(world: StreamManagerHarness) -> None:
     before = world.open_root(1, [11])
     for _ in range(3 * TIMEOUT_SECONDS):
         root = world.open_root(1, [11])
         world.send(2, acks=[Ack(1, column([before]), column([11]))])
-        assert flow(world) == FlowStatus(1)  # there is always one in flight
+        assert flow(world) == FlowStatus(1)  # one root is always in flight
         before = root
 
 
-def test_what_is_not_acked_is_stalled_through_expiry_and_again_open_roots(world: StreamManagerHarness) -> None:
+def test_unacked_flow_is_stalled_across_expiry_and_new_roots(world: StreamManagerHarness) -> None:
     for second in range(4 * TIMEOUT_SECONDS):
-        world.open_root(1, [11])  # what expired is emitted again
+        world.open_root(1, [11])  # expired tuples are emitted again
         told = flow(world)
         assert told.in_flight > 0
         assert (told.stalled_ms >= 1000 * TIMEOUT_SECONDS) == (told.stalled_ms > 0) == (second >= TIMEOUT_SECONDS)
@@ -51,7 +51,7 @@ def test_what_is_not_acked_is_stalled_through_expiry_and_again_open_roots(world:
     assert flow(world).stalled_ms == 0
 
 
-def test_a_long_rest_ends_it(world: StreamManagerHarness) -> None:
+def test_long_idle_time_ends_the_stall(world: StreamManagerHarness) -> None:
     world.open_root(1, [11])
     for _ in range(4 * TIMEOUT_SECONDS):
         flow(world)
@@ -59,8 +59,8 @@ def test_a_long_rest_ends_it(world: StreamManagerHarness) -> None:
     assert flow(world).stalled_ms == 0
 
 
-def test_a_short_rest_does_not_end_it(world: StreamManagerHarness) -> None:
-    """What expired may be emitted again a little later."""
+def test_short_idle_time_does_not_end_the_stall(world: StreamManagerHarness) -> None:
+    """Expired tuples may be emitted again shortly after."""
     world.open_root(1, [11])
     for _ in range(4 * TIMEOUT_SECONDS):
         if flow(world).in_flight == 0:
@@ -71,14 +71,14 @@ def test_a_short_rest_does_not_end_it(world: StreamManagerHarness) -> None:
 
 
 def busy(world: StreamManagerHarness, task: int, milliseconds: int) -> None:
-    """The task says that its user code has been in one call for so long."""
+    """Report that the task's user code has been in one call for this long."""
     connection = world.instances[task].connection
     assert connection is not None
     world.tell(world.plan.container_of(task), ControlReceived(connection, CallDuration(milliseconds)))
 
 
 def slow_queue(world: StreamManagerHarness) -> None:
-    """Task 2 takes half a second for a tuple, and four wait for it."""
+    """Queue four tuples for task 2, which takes half a second for each."""
     split = world.instances[2]
     assert split.connection is not None
     world.tell(1, ControlReceived(split.connection, Credit(split.granted, SECOND_BYTES // 2)))
@@ -86,13 +86,13 @@ def slow_queue(world: StreamManagerHarness) -> None:
     world.send(1, [frame(1, 2, count=4), frame(1, 3, count=1)])
 
 
-def test_the_deepest_queue_is_named_in_seconds(world: StreamManagerHarness) -> None:
+def test_deepest_queue_is_named_in_seconds(world: StreamManagerHarness) -> None:
     assert flow(world).holder == NOBODY
     slow_queue(world)
     assert flow(world).holder == Bottleneck("split", 2, 2.0)
 
 
-def test_a_call_that_lasts_longer_than_any_queue_is_named(world: StreamManagerHarness) -> None:
+def test_call_longer_than_any_queue_is_named(world: StreamManagerHarness) -> None:
     slow_queue(world)
     busy(world, 3, 1500)
     assert flow(world).holder.task == 2
@@ -107,13 +107,13 @@ def test_a_call_that_lasts_longer_than_any_queue_is_named(world: StreamManagerHa
     assert flow(world).holder.task == 2
 
 
-def test_who_is_gone_holds_nothing(world: StreamManagerHarness) -> None:
+def test_disconnected_task_is_not_named(world: StreamManagerHarness) -> None:
     busy(world, 3, 41_000)
     world.disconnect(3)
     assert flow(world).holder == NOBODY
 
 
-def test_a_timeout_says_who_held_the_tuple(world: StreamManagerHarness) -> None:
+def test_timeout_reason_names_the_bottleneck(world: StreamManagerHarness) -> None:
     world.tell(1, MasterMessage(HeartbeatReply(1, Bottleneck("count", 8, 12.0))))
     world.open_root(1, [11])
     for _ in range(4 * TIMEOUT_SECONDS):

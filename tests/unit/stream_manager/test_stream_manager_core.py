@@ -1,4 +1,4 @@
-"""The composed core: who is told what, in which order, and what is refused."""
+"""Stream manager core: messages, their order, and rejected input."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def world() -> StreamManagerHarness:
     return made
 
 
-def test_an_instance_is_told_hello_credit_plan_and_pause_in_this_order(world: StreamManagerHarness) -> None:
+def test_instance_receives_hello_credit_plan_and_pause_in_order(world: StreamManagerHarness) -> None:
     heard = world.instances[1].heard
     assert [type(m) for m in heard[:5]] == [StreamManagerHello, Credit, TaskWeights, PlanUpdate, Pause]
     assert heard[4] == Pause(False, ())
@@ -72,7 +72,7 @@ def test_an_instance_is_told_hello_credit_plan_and_pause_in_this_order(world: St
     assert Pause not in bolt, "bolts never pause"
 
 
-def test_each_connection_of_a_spout_is_told_whether_to_pause_whatever_has_changed_before(
+def test_each_spout_connection_receives_its_pause_state(
     world: StreamManagerHarness,
 ) -> None:
     for revision in range(4):
@@ -83,7 +83,7 @@ def test_each_connection_of_a_spout_is_told_whether_to_pause_whatever_has_change
         assert [m for m in world.instances[1].heard if isinstance(m, Pause)] == [Pause(False, ())]
 
 
-def test_a_tuple_tree_across_containers_completes_at_its_spout(world: StreamManagerHarness) -> None:
+def test_tuple_tree_across_containers_completes_at_its_spout(world: StreamManagerHarness) -> None:
     a, b, c = 11, 22, 33
     root = world.open_root(1, [a, b])
     roots = column([root])
@@ -101,7 +101,7 @@ def test_a_tuple_tree_across_containers_completes_at_its_spout(world: StreamMana
     assert world.instances[1].verdicts == [(root, None)]
 
 
-def test_a_fail_travels_to_the_spout_with_its_reason(world: StreamManagerHarness) -> None:
+def test_fail_reaches_the_spout_with_its_reason(world: StreamManagerHarness) -> None:
     root = world.open_root(1, [5])
     world.send(4, fails=[Fail(1, column([root, root]), failed("count", 4))])
     world.settle()
@@ -116,7 +116,7 @@ def test_a_fail_travels_to_the_spout_with_its_reason(world: StreamManagerHarness
     assert sum(late) == 1 + 5, "also of a task that is nowhere"
 
 
-def test_roots_expire_by_ticks_but_not_by_a_pause_of_the_stream_manager(world: StreamManagerHarness) -> None:
+def test_roots_expire_by_ticks_but_not_during_a_pause_of_the_process(world: StreamManagerHarness) -> None:
     root = world.open_root(1, [5])
     world.tick(3_600_000)
     world.settle()
@@ -146,7 +146,7 @@ def test_verdicts_wait_for_a_reconnect_but_not_for_a_new_process(world: StreamMa
     assert world.instances[1].verdicts == []
 
 
-def test_a_newer_hello_replaces_the_older_process(world: StreamManagerHarness) -> None:
+def test_newer_hello_replaces_the_older_process(world: StreamManagerHarness) -> None:
     old = world.instances[2].connection
     assert old is not None
     hello = InstanceHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 9, 4242)
@@ -168,7 +168,7 @@ def test_frames_for_a_dead_instance_wait_for_the_next(world: StreamManagerHarnes
     assert world.take(2) == frame(1, 2, b"waits")
 
 
-def test_what_was_handed_over_when_a_link_breaks_is_lost_and_counted_what_is_queued_is_not(
+def test_broken_link_loses_and_counts_sent_frames_but_keeps_queued_ones(
     world: StreamManagerHarness,
 ) -> None:
     world.send(1, [frame(1, 6, b"lost", count=3)])
@@ -203,7 +203,7 @@ def test_what_was_handed_over_when_a_link_breaks_is_lost_and_counted_what_is_que
         ),
     ],
 )
-def test_an_instance_that_breaks_a_rule_loses_its_connection(
+def test_protocol_violation_of_an_instance_ends_its_connection(
     world: StreamManagerHarness, packet: Packet, reason: str
 ) -> None:
     before = world.cores[1].violations
@@ -230,7 +230,7 @@ def test_frames_without_credit_end_the_connection(world: StreamManagerHarness) -
     assert any(isinstance(effect, EndConnection) and "without credit" in effect.reason for effect in effects)
 
 
-def test_hellos_of_another_topology_or_protocol_are_sent_away(world: StreamManagerHarness) -> None:
+def test_hello_of_another_topology_or_protocol_is_rejected(world: StreamManagerHarness) -> None:
     core = world.cores[1]
     for hello in (InstanceHello(PROTOCOL_VERSION, "t-2", 1, 1, 1), InstanceHello(99, TOPOLOGY_ID, 1, 1, 1)):
         effects = core.handle(ConnectionOpened(77, hello))
@@ -239,7 +239,7 @@ def test_hellos_of_another_topology_or_protocol_are_sent_away(world: StreamManag
     assert [type(effect) for effect in effects] == [SendMessage, EndConnection]
 
 
-def test_an_older_peer_is_told_to_leave_and_a_newer_one_waits_for_its_plan(world: StreamManagerHarness) -> None:
+def test_older_peer_must_leave_and_newer_peer_waits_for_its_plan(world: StreamManagerHarness) -> None:
     core = world.cores[1]
     world.break_link(1, 2)
     effects = core.handle(ConnectionOpened(500, PeerHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 101, 1)))
@@ -255,7 +255,7 @@ def test_an_older_peer_is_told_to_leave_and_a_newer_one_waits_for_its_plan(world
     core.check()
 
 
-def test_the_highest_epoch_wins() -> None:
+def test_highest_epoch_wins() -> None:
     core = StreamManager(TOPOLOGY_ID, StreamManagerInfo(1, "h", 1, 101), {}, 0)
     core.handle(PlanLoaded(make_plan(number=5, epoch=2), 2))
     core.handle(PlanLoaded(make_plan(number=9, epoch=1), 1))
@@ -272,7 +272,7 @@ def test_the_highest_epoch_wins() -> None:
     assert [type(e) for e in core.handle(MasterMessage(Leave("replaced", 3)))] == [StopReplaced]
 
 
-def test_registers_and_beats_with_its_instances_and_causes(world: StreamManagerHarness) -> None:
+def test_heartbeats_list_instances_and_changes_are_sent_at_once(world: StreamManagerHarness) -> None:
     world.tell(1, MasterConnected())
     register = world.to_master[-1]
     assert isinstance(register, Register)
@@ -286,7 +286,7 @@ def test_registers_and_beats_with_its_instances_and_causes(world: StreamManagerH
     assert [i.task for i in world.to_master[-1].instances] == [1, 3], "a change is told at once"
 
 
-def test_without_master_and_peers_for_the_lease_spouts_pause_and_go_on_with_the_first_word(
+def test_partition_pauses_spouts_after_the_lease_until_the_master_replies(
     world: StreamManagerHarness,
 ) -> None:
     world.break_link(1, 2)
@@ -303,7 +303,7 @@ def test_without_master_and_peers_for_the_lease_spouts_pause_and_go_on_with_the_
     assert world.instances[1].paused == Pause(False, ())
 
 
-def test_a_moved_task_gets_what_was_queued_for_it_and_a_lost_one_fails_its_roots(world: StreamManagerHarness) -> None:
+def test_moved_task_receives_queued_frames_and_failed_roots(world: StreamManagerHarness) -> None:
     world.disconnect(6)
     world.break_link(1, 2)
     root = world.open_root(1, [1, 2])
@@ -322,8 +322,8 @@ def test_a_moved_task_gets_what_was_queued_for_it_and_a_lost_one_fails_its_roots
     assert core.forwarder.moved_frames == 2
 
 
-def test_what_a_peer_has_sent_for_a_task_that_moves_on_takes_no_detour(world: StreamManagerHarness) -> None:
-    """Its source goes by the newer plan, too, and what it sends then would be there first."""
+def test_frames_of_a_peer_for_a_moved_task_are_failed(world: StreamManagerHarness) -> None:
+    """The source also follows the newer plan, and its later frames would arrive first."""
     world.disconnect(6)
     root = world.open_root(1, [1])
     tracked = frame(1, 6, b"tracked", roots=column([root]), keys=column([1]))
@@ -344,7 +344,7 @@ def test_what_a_peer_has_sent_for_a_task_that_moves_on_takes_no_detour(world: St
     assert (world.cores[2].forwarder.moved_frames, world.cores[2].forwarder.moved_tuples) == (2, 1)
 
 
-def test_verdicts_for_a_spout_that_moves_go_with_it(world: StreamManagerHarness) -> None:
+def test_verdicts_for_a_moved_spout_are_dropped(world: StreamManagerHarness) -> None:
     root = world.open_root(1, [7])
     world.disconnect(1)
     world.send(2, acks=[Ack(1, column([root]), column([7]))])
@@ -369,7 +369,7 @@ def test_order_is_kept_per_source_and_destination(world: StreamManagerHarness) -
         assert got == list(range(50))
 
 
-def test_counters_add_up(world: StreamManagerHarness) -> None:
+def test_counters_agree_between_containers(world: StreamManagerHarness) -> None:
     world.send(1, [frame(1, 2, count=10), frame(1, 6, count=20)])
     world.settle()
     counted = world.cores[1].totals()
@@ -381,7 +381,7 @@ def test_counters_add_up(world: StreamManagerHarness) -> None:
     assert np.isfinite(list(counted.values())).all()
 
 
-def test_every_counter_is_in_the_registry(world: StreamManagerHarness) -> None:
+def test_every_counter_is_registered(world: StreamManagerHarness) -> None:
     world.send(1, [frame(1, 6)])
     while world.pump(1):
         pass
@@ -390,8 +390,8 @@ def test_every_counter_is_in_the_registry(world: StreamManagerHarness) -> None:
         assert split_name(name).metric is not None, name
 
 
-def test_a_dead_process_acks_nothing_of_the_next(world: StreamManagerHarness) -> None:
-    """Its verdicts wait; the next process numbers its tuples alike, since the 16 bits that roots show agree."""
+def test_verdicts_of_a_dead_process_do_not_ack_roots_of_the_next(world: StreamManagerHarness) -> None:
+    """Its verdicts wait, and the next process uses equal roots because the 16 visible incarnation bits agree."""
     root = world.open_root(1, [5])
     world.send(2, acks=[Ack(1, column([root]), column([5]))])
     world.disconnect(1)
@@ -404,7 +404,7 @@ def test_a_dead_process_acks_nothing_of_the_next(world: StreamManagerHarness) ->
     assert world.instances[1].verdicts == [(root, None)]
 
 
-def test_an_older_process_of_a_task_is_told_to_leave(world: StreamManagerHarness) -> None:
+def test_older_process_of_a_task_is_told_to_leave(world: StreamManagerHarness) -> None:
     core, current = world.cores[1], world.instances[2].connection
     older = InstanceHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 0, 77)
     effects = core.handle(ConnectionOpened(999, older))

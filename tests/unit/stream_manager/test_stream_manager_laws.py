@@ -1,4 +1,4 @@
-"""Three stream managers under random traffic and faults: safety after every step, then heal, and all must drain."""
+"""Three stream managers under random traffic and faults: safe after every step, and drained after recovery."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.harness.stream_managers import PLACES, StreamManagerHarness, 
 
 
 def root_incarnation(root: int) -> int:
-    """As roots show it."""
+    """Return the incarnation bits of a root."""
     return (root >> SEQUENCE_BITS) & 0xFFFF
 
 
@@ -33,12 +33,12 @@ ACTIONS, WEIGHTS = ("emit", "take", "pump", "wire", "tick", "fault"), (8, 20, 20
 
 
 class Traffic:
-    """Drives a world: spouts emit trees, bolts anchor, ack and fail, links break, instances die."""
+    """Random driver: spouts emit trees, bolts anchor, ack and fail, links break, instances die."""
 
     def __init__(self, seed: int) -> None:
         self.world = StreamManagerHarness(make_plan(**CONFIG), SETTINGS, seed)
         self.rng = self.world.rng
-        self.edges: dict[int, set[int]] = defaultdict(set)  # root to the edges not yet processed
+        self.edges: dict[int, set[int]] = defaultdict(set)  # root to its unprocessed edges
         self.failed: set[int] = set()
         self.serial = 0
         self.last: dict[tuple[int, int], int] = {}  # (source, destination) to the last serial taken
@@ -99,7 +99,7 @@ class Traffic:
         if target_name:
             targets = [t for t, name in TASKS.items() if name == target_name]
             copies = [(self.rng.choice(targets), root, self.rng.getrandbits(64)) for _ in range(self.rng.randint(0, 2))]
-        # The copies leave before the ack, as they do in one flush: the tree is never empty in between.
+        # The copies leave before the ack, as in one flush, so the tree is never empty in between.
         self.edges[root] |= {edge for _, _, edge in copies}
         self.edges[root].discard(key)
         total = key
@@ -143,13 +143,13 @@ class Traffic:
             self.listen()
             self.world.disconnect(task)
         elif self.rng.random() < 0.5:
-            self.emitted -= len(instance.outbox)  # never left the process that died
+            self.emitted -= len(instance.outbox)  # never left the dead process
             self.world.connect(task, incarnation=instance.incarnation + 1)
         else:
             self.world.connect(task)
 
     def listen(self) -> None:
-        """Spouts settle: each root once, acked only if its whole tree was processed."""
+        """Deliver verdicts to spouts: each root once, and acked only if its whole tree was processed."""
         for task in SPOUTS:
             instance = self.world.instances[task]
             for root, kind in instance.verdicts:
@@ -162,7 +162,7 @@ class Traffic:
             instance.verdicts.clear()
 
     def heal(self) -> None:
-        """No more faults: everything must drain, settle and go on."""
+        """Run without faults until everything has drained and settled."""
         for a in self.world.cores:
             for b in self.world.cores:
                 if a < b and (a, b) not in self.world.wires:
@@ -182,7 +182,7 @@ class Traffic:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_safety_then_liveness(seed: int) -> None:
+def test_random_traffic_is_safe_and_drains(seed: int) -> None:
     traffic = Traffic(seed)
     for _ in range(2500):
         traffic.step()
@@ -199,7 +199,7 @@ def test_safety_then_liveness(seed: int) -> None:
         assert core.violations == 0
     assert not any(instance.paused and instance.paused.paused for instance in world.instances.values())
     assert all(not instance.outbox for instance in world.instances.values()), "credit has come back"
-    # Every root of a process that still lives got its verdict.
+    # Every root of a live process received its verdict.
     for task in SPOUTS:
         alive = world.instances[task].incarnation
         mine = {r for r in traffic.opened if root_task(r) == task and root_incarnation(r) == alive}

@@ -1,4 +1,4 @@
-"""What a stream manager says of itself: every total and gauge of a small story, and none of another's."""
+"""Totals and gauges of a stream manager, compared with scripted traffic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HERE, THERE, PEER = "container_1_word_1", "container_1_split_2", "stream_manager
 
 
 def of(world: StreamManagerHarness, container: int, way: str, name: str) -> dict[str, float]:
-    """Of one neighbour and one way: what is counted, without the names' common parts."""
+    """Return the counts of one neighbour and direction, without the common parts of the names."""
     totals = world.cores[container].totals()
     return {
         what: totals[f"__server/__{what}_{way}/{name}"]
@@ -32,7 +32,7 @@ def counts(
     }  # fmt: skip
 
 
-def test_who_has_done_nothing_has_counted_nothing() -> None:
+def test_idle_stream_manager_has_zero_counts() -> None:
     core = StreamManagerHarness(make_plan()).cores[1]
     assert set(core.totals().values()) == {0.0}
     assert set(core.gauges().values()) == {0.0}
@@ -40,7 +40,7 @@ def test_who_has_done_nothing_has_counted_nothing() -> None:
     assert not core.is_linked(), "there is no plan"
 
 
-def test_each_packet_is_counted_once_on_each_way() -> None:
+def test_each_packet_is_counted_once_in_each_direction() -> None:
     world = StreamManagerHarness(make_plan())
     world.start()
     done, bad, lost = (world.open_root(1, [11]) for _ in range(3))
@@ -48,7 +48,7 @@ def test_each_packet_is_counted_once_on_each_way() -> None:
     world.send(1, [near, far])
     world.send(2, fails=[Fail(1, column([bad]), failed())])
     world.send(2, acks=[Ack(1, column([bad, bad]), column([11, 12]))])  # too late
-    world.send(4, acks=[Ack(1, column([done]), column([11]))])  # over there
+    world.send(4, acks=[Ack(1, column([done]), column([11]))])  # at the peer
     world.settle()
     assert of(world, 1, "from_workers", HERE) == counts(4, 2, 30, near.size_bytes() + far.size_bytes())
     assert of(world, 1, "from_workers", THERE) == counts(2, acks=2, fails=1)
@@ -69,7 +69,7 @@ def test_each_packet_is_counted_once_on_each_way() -> None:
     assert totals["__protocol_violations"] == totals["__sequence_faults"] == totals["__dropped_frames"] == 0
 
 
-def test_gauges_say_who_is_there_and_what_waits() -> None:
+def test_gauges_show_connections_and_queues() -> None:
     world = StreamManagerHarness(make_plan())
     world.start()
     core, split = world.cores[1], world.instances[2]
@@ -96,7 +96,7 @@ def test_gauges_say_who_is_there_and_what_waits() -> None:
     assert core.gauges()["__peers_connected"] == 2
 
 
-def test_sequence_faults_and_other_violations_are_told_apart() -> None:
+def test_sequence_faults_are_counted_apart_from_other_violations() -> None:
     world = StreamManagerHarness(make_plan())
     world.start()
     for task, sequence in ((2, 5), (3, 1)):
@@ -114,7 +114,7 @@ def link_cause(peer: int) -> Cause:
     return Cause(CauseKind.LINK, "", 0, 1, peer)
 
 
-def test_routes_say_who_is_where_and_who_reads_whom() -> None:
+def test_routes_locate_tasks_and_their_readers() -> None:
     routes = PlanRoutes(make_plan(), 1)
     assert (routes.local_tasks, routes.local_spouts, routes.peers) == ((1, 2, 3), (1,), (2, 3))
     assert [routes.readers(task) for task in (1, 5, 2, 7, 3, 4, 99)] == [(2, 6), (2, 6), (4, 8), (3,), (), (), ()]
@@ -138,16 +138,16 @@ def test_routes_say_who_is_where_and_who_reads_whom() -> None:
         ("other", link_cause(9), False),
     ],
 )
-def test_a_spout_reaches_what_its_tuples_can_come_to(spout: str, cause: Cause, reaches: bool) -> None:
+def test_spout_reaches_its_downstream_causes(spout: str, cause: Cause, reaches: bool) -> None:
     assert PlanRoutes(make_plan(), 1).reaches(spout, cause) is reaches
 
 
-def test_totals_of_a_peer_that_leaves_the_plan_and_returns_never_fall() -> None:
+def test_totals_of_a_peer_do_not_fall_when_it_leaves_and_returns() -> None:
     world = StreamManagerHarness(make_plan())
     world.start()
     world.send(1, [frame(1, 6, bytes(300), count=20)])
     world.settle()
-    world.send(1, [frame(1, 6, bytes(300), count=5)])  # handed over, and lost with the link
+    world.send(1, [frame(1, 6, bytes(300), count=5)])  # sent, and lost with the link
     core = world.cores[1]
     core.connections.peer(2).link.next_packet()
     before = core.totals()

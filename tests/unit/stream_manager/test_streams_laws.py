@@ -1,4 +1,4 @@
-"""One write in flight on each stream, which nobody cancels: neither a wake-up nor the end of the connection."""
+"""Stream writes: one in flight at a time, never cancelled by a wake-up or the end of a connection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PATIENCE_SECONDS = 60.0
 
 
 class Stream:
-    """A stream whose writes last until they are let go, and which counts what overlaps or is cancelled."""
+    """Stream whose writes last until released, and which counts overlapping and cancelled writes."""
 
     def __init__(self) -> None:
         self.written: list[Any] = []
@@ -56,7 +56,7 @@ async def _write_and_end() -> None:
     assert (stream.written, stream.cancelled, stream.most) == ([0, 1, 2, 3, 4], 0, 1)
 
 
-def test_a_write_is_alone_and_is_not_cancelled() -> None:
+def test_writes_do_not_overlap_and_are_not_cancelled() -> None:
     async def bounded() -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await _write_and_end()
@@ -82,5 +82,5 @@ async def _cancelled_in_the_farewell() -> None:
     assert asyncio.all_tasks() == before, "nobody waits any more for what will not come"
 
 
-def test_who_is_cancelled_in_the_farewell_leaves_nobody_behind() -> None:
+def test_cancellation_during_the_farewell_leaves_no_task() -> None:
     asyncio.run(_cancelled_in_the_farewell())

@@ -1,5 +1,7 @@
-"""The cookbook is honest: the page shows the files as they are, and what it says they give, they give, on the plain
-reference and on the executors of the online engine, which write the very lines that the page shows."""
+"""Cookbook recipes: the page shows the programs of the folder and their real output.
+
+Each program runs on the reference and on the executors of the online engine.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ of_each = pytest.mark.parametrize("recipe", RECIPES, ids=[recipe.name for recipe
 
 
 def plain(record: Any) -> Any:
-    """As it is in a file: lists for tuples, texts for times."""
+    """Convert a record to its form in a file: lists for tuples, text for times."""
     return json.loads(json.dumps(record, default=lambda time: time.isoformat().replace("+00:00", "Z")))
 
 
@@ -45,21 +47,21 @@ def named(name: str) -> Recipe:
     return found
 
 
-def test_every_program_of_the_folder_stands_in_the_page_once() -> None:
+def test_page_contains_every_program_of_the_folder_once() -> None:
     files = sorted(file.stem for file in FOLDER.glob("*.py") if file.stem != "__init__")
     assert sorted(recipe.name for recipe in RECIPES) == files
     assert len(files) >= 10
 
 
 @of_each
-def test_the_page_shows_the_file(recipe: Recipe) -> None:
+def test_page_shows_the_file(recipe: Recipe) -> None:
     assert drift(recipe) == ""
     assert f"heron submit spark {recipe.file} {recipe.variable} " in recipe.commands
     assert recipe.samples or recipe.name in ENDLESS
 
 
 @pytest.mark.parametrize("recipe", [r for r in RECIPES if r.name not in ENDLESS], ids=lambda recipe: recipe.name)
-def test_a_recipe_gives_online_what_the_page_says(
+def test_recipe_gives_the_documented_output_online(
     recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     builder = program(recipe, tmp_path, monkeypatch)
@@ -88,7 +90,7 @@ def test_a_recipe_gives_online_what_the_page_says(
     assert len(aside) == (3 if recipe.name == "readings" else 0)
 
 
-def test_files_that_are_there_are_never_late_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_files_are_not_late_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second file has bytes of the first hour."""
     builder = program(named("traffic"), tmp_path, monkeypatch)
     expected = run(builder.build())
@@ -100,13 +102,13 @@ def test_files_that_are_there_are_never_late_for_each_other(tmp_path: Path, monk
     assert difference(map(plain, read(tmp_path / "traffic")), map(plain, expected["traffic_out"])) == ""
 
 
-def test_the_words_are_those_of_a_plain_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_word_count_equals_a_plain_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = packed_words() + (DATA / "logs" / "app-2.log").read_text()
     truth = Counter(re.findall("[a-z]+", " ".join(re.findall(" ERROR (.*)", log))))
     assert dict(run(program(named("word_count"), tmp_path, monkeypatch).build())["words_out"]) == truth
 
 
-def test_the_view_can_be_asked_while_it_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_view_can_be_queried_while_it_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = tmp_path / "data"
     shutil.copytree(DATA, data)
     builder = program(named("live_view"), tmp_path, monkeypatch, data)

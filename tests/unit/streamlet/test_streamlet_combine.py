@@ -1,4 +1,4 @@
-"""The combiner of every engine: however records are cut into lists, its rows add up to what the reference says."""
+"""Combiner of all engines: its rows add up to the reference result for any split of the records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.streamlets.comparison import difference
 
 
 class Unhashable:
-    """Equal by what its hook says; Python cannot hash it."""
+    """Unhashable value whose equality its key hook defines."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -56,7 +56,7 @@ def program_of(reducer: Any, window: Any) -> Program:
     reducer=st.sampled_from(REDUCERS),
     window=st.sampled_from([None, tumbling(0.03), sliding(0.03, 0.01)]),
 )
-def test_lists_of_any_length_add_up_to_the_reference(
+def test_combined_lists_of_any_length_equal_the_reference(
     records: list[Any], size: int, takes: int, reducer: Any, window: Any
 ) -> None:
     program = program_of(reducer, window)
@@ -69,7 +69,7 @@ def test_lists_of_any_length_add_up_to_the_reference(
             rows += combiner.take()
     rows += combiner.take()
     assert not list(combiner.take())
-    met: dict[Any, Any] = {}  # as behind the shuffle: by encodings
+    met: dict[Any, Any] = {}  # keyed by encodings, as after the shuffle
     for key, *start, acc in rows:
         name = (encode(key), *start)
         met[name] = (key, *start, step.monoid.add(met[name][-1], acc) if name in met else acc)
@@ -117,7 +117,7 @@ def plain(result: Any) -> Any:
     return result._replace(key=encode(result.key))
 
 
-def test_what_fails_is_named_by_its_own_step() -> None:
+def test_failure_names_its_own_step() -> None:
     step = program_of(sum_(), tumbling(1)).by_name["r"]
     assert isinstance(step, ReduceStep)
     for name, bad in {"by": [["a"], 1, 1], "when": ["a", 1, "x"], "r": ["a", "x", 1]}.items():
@@ -126,7 +126,7 @@ def test_what_fails_is_named_by_its_own_step() -> None:
         assert caught.value.step == name
 
 
-def test_a_program_is_cut_where_it_reduces_and_where_an_engine_says() -> None:
+def test_program_splits_at_reducers_and_where_an_engine_requires() -> None:
     builder = Builder("p")
     a, b = (builder.source(sequence(3), name=name) for name in "ab")
     both = a.map(abs, name="m").union(b, name="u")

@@ -1,4 +1,4 @@
-"""The policy for records that fail: where each was, how many there may be, and what it is to fail."""
+"""Policy for failing records: their location, their limit, and failure of the topology."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def online(builder: Builder, folder: Path, seconds: float) -> list[dict[str, Any
     return [json.loads(line) for file in written for line in file.read_text().splitlines()]
 
 
-def test_what_is_put_aside_is_told_with_file_and_line(tmp_path: Path) -> None:
+def test_letter_has_file_and_line(tmp_path: Path) -> None:
     letters = online(dirty(tmp_path), tmp_path, 0)
     assert places(letters, tmp_path) == WRONG
     assert sorted(read(tmp_path / "out")) == [4, 5, 20]
     assert [line["record"] for line in letters if line["step"] == "divide"] == [{"n": 0}, {"n": None}]
 
 
-def test_the_reference_puts_the_same_aside_if_it_is_told_where(tmp_path: Path) -> None:
+def test_reference_writes_the_same_letters_if_requested(tmp_path: Path) -> None:
     letters: list[dict[str, Any]] = []
     program = dirty(tmp_path).build()
     found = run(program, failed=letters)
@@ -76,10 +76,8 @@ def test_the_reference_puts_the_same_aside_if_it_is_told_where(tmp_path: Path) -
         ({"user.streamlet.on.error": "fail"}, "dirty.json, line 3: no JSON"),
     ],
 )
-def test_beyond_the_bound_or_where_none_may_be_the_topology_fails(
-    tmp_path: Path, config: dict[str, Any], says: str
-) -> None:
-    """All tasks go back to the last checkpoint and come to the record again, until the topology has failed."""
+def test_limit_or_fail_policy_fails_the_topology(tmp_path: Path, config: dict[str, Any], says: str) -> None:
+    """All tasks restore the last checkpoint and meet the record again until the topology has failed."""
     with pytest.raises(AssertionError, match=f"the topology has failed: .*{says}"):
         online(dirty(tmp_path, **config), tmp_path, 20)
     assert not list((tmp_path / "state" / "failed").glob("*.jsonl")), "nothing of it was committed"
@@ -96,18 +94,18 @@ def misspelt(folder: Path, records: list[dict[str, Any]]) -> Builder:
     return builder
 
 
-def test_a_misspelt_key_lets_the_topology_fail_and_says_so(tmp_path: Path) -> None:
+def test_misspelt_key_fails_the_topology_with_a_hint(tmp_path: Path) -> None:
     says = "all of the first 100 records of task .* failed; step .*no field .usr., it has .user."
     with pytest.raises(AssertionError, match=f"the topology has failed: .*{says}"):
         online(misspelt(tmp_path, [{"user": n} for n in range(150)]), tmp_path, 20)
 
 
-def test_bad_records_among_good_ones_are_put_aside_however_many(tmp_path: Path) -> None:
+def test_bad_records_among_good_ones_become_letters(tmp_path: Path) -> None:
     records = [{"user": n} for n in range(50)] + [{"usr": 1}] + [{"user": n} for n in range(150)]
     assert len(online(misspelt(tmp_path, records), tmp_path, 0)) == 200
 
 
-def test_a_policy_is_checked_when_it_is_submitted(tmp_path: Path) -> None:
+def test_policy_is_validated_at_submission(tmp_path: Path) -> None:
     assert policy_of({}) == FailurePolicy(True, 10_000)
     assert policy_of({"user.streamlet.on.error": "fail", "user.streamlet.aside.most": "7"}) == FailurePolicy(False, 7)
     for key, value in (("on.error", "asid"), ("aside.most", -1)):

@@ -1,4 +1,4 @@
-"""Records that always fail: put aside one by one, named and counted, while everything else is processed."""
+"""Dead letters of a program: failing records are set aside singly, named and counted; the rest is processed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.streamlets.online_engine import OnlineEngine, definition_of, 
 
 
 def ended(builder: Builder, folder: Path, seed: int = 1) -> tuple[OnlineEngine, list[dict[str, Any]]]:
-    """The program at its end, and what was put aside."""
+    """Run the program to its end; return the engine and the letters."""
     with importable(builder):
         world = OnlineEngine(definition_of(builder), folder, seed)
         world.until_final()
@@ -31,7 +31,7 @@ def builder_in(folder: Path, **config: Any) -> Builder:
     return Builder("aside", {"user.streamlet.folder": f"{folder}/own", **config})
 
 
-def test_by_default_a_record_that_fails_is_put_aside(tmp_path: Path) -> None:
+def test_failing_record_becomes_a_letter_by_default(tmp_path: Path) -> None:
     tries: list[int] = []
 
     def picky(record: int) -> int:
@@ -54,7 +54,7 @@ def test_by_default_a_record_that_fails_is_put_aside(tmp_path: Path) -> None:
     assert bolt.letters.count.get_value() == 2
 
 
-def test_a_line_that_cannot_be_read_is_put_aside_with_its_file(tmp_path: Path) -> None:
+def test_unreadable_line_becomes_a_letter_with_its_file(tmp_path: Path) -> None:
     text = tmp_path / "in.json"
     text.write_text('{"a": 1}\nno json\n{"a": 2}\n{"a": "x"}\n{"a": 3}\n')
     builder = builder_in(tmp_path)
@@ -67,7 +67,7 @@ def test_a_line_that_cannot_be_read_is_put_aside_with_its_file(tmp_path: Path) -
     assert f"{text}, line 4" in aside[1]["error"]
 
 
-def test_json_nested_too_deep_is_put_aside_with_its_line(tmp_path: Path) -> None:
+def test_too_deeply_nested_json_becomes_a_letter_with_its_line(tmp_path: Path) -> None:
     text, deep = tmp_path / "in.json", "[" * 1200 + "]" * 1200
     text.write_text(f'{{"a": 1}}\n{deep}\n{{"a": 2}}\n')
     builder = builder_in(tmp_path)
@@ -79,8 +79,8 @@ def test_json_nested_too_deep_is_put_aside_with_its_line(tmp_path: Path) -> None
     assert [line["where"] for line in aside] == [line["where"] for line in letters] == [f"{text}, line 2"]
 
 
-def test_a_row_that_python_cannot_hold_is_put_aside_alone(tmp_path: Path) -> None:
-    table, beyond = tmp_path / "in.parquet", 400_000_000_000  # seconds: the year 14645
+def test_row_outside_of_pythons_range_becomes_a_letter_alone(tmp_path: Path) -> None:
+    table, beyond = tmp_path / "in.parquet", 400_000_000_000  # the year 14645, in seconds
     times = pa.array([0, beyond, 1], pa.timestamp("s"))
     pq.write_table(pa.table({"n": [1, 2, 3], "at": times.cast(pa.timestamp("us"))}), table)
     builder = builder_in(tmp_path)
@@ -93,7 +93,7 @@ def test_a_row_that_python_cannot_hold_is_put_aside_alone(tmp_path: Path) -> Non
     assert f"{beyond * 1_000_000}" in str(aside[0]["record"])
 
 
-def test_a_time_beyond_the_year_9999_is_not_archived_and_put_aside(tmp_path: Path) -> None:
+def test_time_beyond_the_year_9999_becomes_a_letter_of_the_archive(tmp_path: Path) -> None:
     builder = builder_in(tmp_path)
     times = {1: 0, 2: 400_000_000_000, 3: 5}
     stream = builder.source([1, 2, 3]).map(lambda n: {"n": n, "at": times[n]})
@@ -105,7 +105,7 @@ def test_a_time_beyond_the_year_9999_is_not_archived_and_put_aside(tmp_path: Pat
     assert sorted(kept) == [1, 3]
 
 
-def test_of_a_csv_only_the_lines_that_cannot_be_read_are_put_aside(tmp_path: Path) -> None:
+def test_only_unreadable_lines_of_a_csv_become_letters(tmp_path: Path) -> None:
     text = tmp_path / "in.csv"
     text.write_text('a,b\n1,5" pipe\n2,"open\n3,x\n4,stray\rreturn\n5,"last\n')
     builder = builder_in(tmp_path)
@@ -117,7 +117,7 @@ def test_of_a_csv_only_the_lines_that_cannot_be_read_are_put_aside(tmp_path: Pat
     ] * 3
 
 
-def test_what_a_reducer_cannot_add_or_finish_is_put_aside_and_the_rest_counts_once(tmp_path: Path) -> None:
+def test_reducer_failures_become_letters_and_the_rest_counts_once(tmp_path: Path) -> None:
     def add(a: Any, b: Any) -> Any:
         return a + b
 
@@ -139,8 +139,8 @@ def test_what_a_reducer_cannot_add_or_finish_is_put_aside_and_the_rest_counts_on
 
 
 @pytest.mark.parametrize("behind", [None, 2])
-def test_a_result_on_which_a_step_behind_the_reducer_fails_is_put_aside(tmp_path: Path, behind: int | None) -> None:
-    """In the reducer's own process, and in another one."""
+def test_failure_downstream_of_a_reducer_becomes_a_letter(tmp_path: Path, behind: int | None) -> None:
+    """The failing step runs in the reducer's process or in another one."""
 
     def picky(row: Any) -> Any:
         if row.key == "b":
@@ -155,7 +155,7 @@ def test_a_result_on_which_a_step_behind_the_reducer_fails_is_put_aside(tmp_path
     assert {(line["step"], line["error"]) for line in aside} == {("picky", "ValueError('no b')")}
 
 
-def test_a_record_that_cannot_be_sent_to_another_process_is_put_aside(tmp_path: Path) -> None:
+def test_record_that_cannot_be_pickled_becomes_a_letter(tmp_path: Path) -> None:
     builder = builder_in(tmp_path)
     odd = builder.source(range(5)).map(lambda n: (lambda: n) if n == 3 else n, name="odd")
     odd.map(lambda n: n, parallelism=2, name="same").sink(to_files(tmp_path / "out"))
@@ -165,7 +165,7 @@ def test_a_record_that_cannot_be_sent_to_another_process_is_put_aside(tmp_path: 
     assert "pickle" in aside[0]["error"]
 
 
-def test_beyond_the_bound_the_topology_fails_and_says_which_record(tmp_path: Path) -> None:
+def test_exceeded_limit_fails_the_topology_and_names_the_record(tmp_path: Path) -> None:
     builder = builder_in(tmp_path, **{"user.streamlet.aside.most": 2})
     builder.source(["1", "x", "y", "z"]).map(int).sink(to_files(tmp_path / "out"))
     with pytest.raises(AssertionError, match=r"the topology has failed: .*TooManyFailures: .* 2 records .* 'z'"):

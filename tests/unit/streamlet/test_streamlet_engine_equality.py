@@ -1,4 +1,4 @@
-"""One answer on every engine: functions that raise what iterators raise, and functions that change their argument."""
+"""Equal results on all engines for functions that raise StopIteration and functions that mutate their argument."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from heronry.streamlet.results import read
 from tests.support.streamlets.comparison import difference
 from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
 
-Answer = tuple[dict[str, list[Any]], list[str]]  # results by sink; of each record put aside the step that failed
+Answer = tuple[dict[str, list[Any]], list[str]]  # results by sink, and the failed step of each letter
 Steps = Callable[[Streamlet], dict[str, Streamlet]]
 
 
 def program(records: list[Any], steps: Steps, **config: Any) -> Builder:
-    """A program without reducers; ``steps`` returns what each sink gets."""
+    """Return a program without reducers; ``steps`` maps sinks to streams."""
     builder = Builder("program", config)
     texts = [json.dumps(record) for record in records]
     source = builder.source(sequence(len(records), lambda n: json.loads(texts[n])), name="source")
@@ -101,7 +101,7 @@ STOPPING: dict[str, Callable[[Streamlet], Streamlet]] = {
 
 
 @pytest.mark.parametrize("kind", STOPPING)
-def test_a_function_that_raises_stop_iteration_fails_its_record_and_no_other(kind: str) -> None:
+def test_stop_iteration_in_a_function_fails_only_its_record(kind: str) -> None:
     assert_answer([*range(6)], lambda source: {"all": STOPPING[kind](source)}, {"all": [0, 2, 4]}, ["step"] * 3)
 
 
@@ -124,19 +124,19 @@ def counted(match: Any) -> int:
     return int(match.row["seen"])
 
 
-def test_a_block_that_fails_is_run_again_on_the_records_as_they_were() -> None:
+def test_failed_block_reruns_on_the_original_records() -> None:
     orders = [{"price": n} for n in range(6)] + [{"price": None}, {"price": 7}]
     expected = [{"price": 2 * order["price"]} for order in orders if order["price"] is not None]
     assert_answer(orders, lambda source: {"all": source.map(doubled, name="step")}, {"all": expected}, ["step"])
 
 
-def test_a_function_that_takes_a_field_away_fails_on_its_own_record_alone() -> None:
+def test_mutation_before_a_failure_does_not_affect_other_records() -> None:
     orders = [{"amount": str(n)} for n in range(6)] + [{"amount": "n/a"}, {"amount": "7"}]
     expected = [float(n) for n in (*range(6), 7)]
     assert_answer(orders, lambda source: {"all": source.map(amount, name="step")}, {"all": expected}, ["step"])
 
 
-def test_what_one_reader_of_a_stream_changes_no_other_sees() -> None:
+def test_mutation_by_one_reader_is_invisible_to_others() -> None:
     def steps(source: Streamlet) -> dict[str, Streamlet]:
         even, odd = source.branch(lambda order: order["n"] % 2 == 0)
         return {
@@ -160,7 +160,7 @@ def test_what_one_reader_of_a_stream_changes_no_other_sees() -> None:
     assert_answer(orders, steps, expected, [])
 
 
-def test_what_a_step_changes_in_a_row_of_a_lookup_table_no_other_record_sees() -> None:
+def test_mutation_of_a_lookup_row_is_invisible_to_other_records() -> None:
     def steps(source: Streamlet) -> dict[str, Streamlet]:
         table = sequence(1, lambda n: {"k": n, "seen": 1})
         return {"all": source.lookup(table, on=lambda order: order["k"], key="k").map(counted)}

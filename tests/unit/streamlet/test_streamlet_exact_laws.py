@@ -1,4 +1,4 @@
-"""The law: whatever dies, whenever, and however tasks come and go, results are those of the reference, each once."""
+"""Exactly-once results across faults and rescaling, compared with the reference."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVENTS = st.lists(
 @pytest.mark.parametrize("program", PROGRAMS)
 @settings(max_examples=10)
 @given(st.builds(Trial, RECORDS, st.integers(0, 1000), EVENTS))
-def test_results_are_exact_whatever_dies(program: str, trial: Trial) -> None:
+def test_results_are_exact_for_any_faults(program: str, trial: Trial) -> None:
     PROGRAMS[program](trial)
 
 

@@ -1,4 +1,4 @@
-"""The examples of sessions, joins and process, online and by the reference."""
+"""Examples of sessions, joins and process, online and by the reference."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
         ("streamlet_process", "alarms", "silent"),
     ],
 )
-def test_an_example_gives_online_what_the_reference_gives(
+def test_example_online_equals_the_reference(
     example: str, variable: str, out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", [example, str(tmp_path), "3000"])
@@ -42,7 +42,7 @@ def test_an_example_gives_online_what_the_reference_gives(
 
 
 @pytest.mark.parametrize("program", ["events", "shop"])
-def test_what_the_page_runs_by_itself_holds(program: str) -> None:
+def test_programs_of_the_semantics_page_run(program: str) -> None:
     page = (EXAMPLES.parent / "docs" / "reference" / "streamlet-semantics.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (text,) = [block for block in blocks if f'Builder("{program}")' in block]

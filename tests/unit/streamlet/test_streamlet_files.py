@@ -1,4 +1,4 @@
-"""Reading and writing files: pieces, numbers, formats, offsets, archives."""
+"""Reading and writing of files: pieces, numbers, formats, offsets and archives."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXTS = st.text(st.sampled_from('aß\r\n "{},;1'), max_size=60)
 
 
 @given(text=TEXTS, size=st.integers(1, 9), grows=st.booleans())
-def test_pieces_join_to_the_file_and_can_be_read_again(
+def test_pieces_join_to_the_file_and_can_be_reread(
     text: str, size: int, grows: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("pieces") / "text"
@@ -63,7 +63,7 @@ def records(source: Any) -> list[Any]:
     return [record for record, _ in read_all(source)]
 
 
-def test_formats(tmp_path: Path) -> None:
+def test_text_json_and_csv_are_read_with_and_without_schema(tmp_path: Path) -> None:
     text = write(tmp_path / "a.txt", "one", "", "two\r")
     assert records(files(text, "text")) == ["one", "", "two"]
     lines = write(tmp_path / "a.json", '{"a": 1, "b": "x"}', "  ", "[1]", "12345678901234567890123")
@@ -92,7 +92,7 @@ def test_formats(tmp_path: Path) -> None:
         ("json", ['{"a": true}'], {"a": "int"}, "True is not an int"),
     ],
 )
-def test_what_cannot_be_read_is_named(
+def test_unreadable_line_is_named(
     tmp_path: Path, format: str, lines: list[str], schema: dict[str, str] | None, text: str
 ) -> None:
     source = files(write(tmp_path / "a.txt", *lines), format, schema=schema)
@@ -100,14 +100,14 @@ def test_what_cannot_be_read_is_named(
         records(source)
 
 
-def test_a_json_line_that_is_no_utf_8_is_named(tmp_path: Path) -> None:
+def test_json_line_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(b'{"a": 1}\n"\xcf"\n')
     with pytest.raises(ReadError, match=r"a\.json, line 2: no JSON \('utf-8' codec"):
         records(files(path))
 
 
-def test_a_csv_field_may_be_long_and_quotes_inside_stand_for_themselves(tmp_path: Path) -> None:
+def test_csv_field_may_be_long_and_contain_inner_quotes(tmp_path: Path) -> None:
     long = "x" * 300_000
     path = write(tmp_path / "a.csv", "a,b", f"1,{long}", '2,5" pipe', '3,"5"" pipe, long"')
     assert [record["b"] for record in records(files(path, "csv"))] == [long, '5" pipe', '5" pipe, long']
@@ -115,14 +115,14 @@ def test_a_csv_field_may_be_long_and_quotes_inside_stand_for_themselves(tmp_path
 
 @pytest.mark.parametrize("content", [b"", b"not at all"])
 @pytest.mark.parametrize(("form", "name"), [("parquet", "Parquet"), ("orc", "ORC")])
-def test_a_file_that_is_no_table_is_named(tmp_path: Path, content: bytes, form: str, name: str) -> None:
+def test_file_that_is_not_a_table_is_named(tmp_path: Path, content: bytes, form: str, name: str) -> None:
     pytest.importorskip("pyarrow")
     (tmp_path / "broken.bin").write_bytes(content)
     with pytest.raises(ReadError, match=rf"broken\.bin cannot be read as {name}"):
         records(files(tmp_path, form))
 
 
-def test_without_pyarrow_the_cure_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pyarrow_is_reported_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "a.parquet").touch()
     with pytest.raises(RuntimeError, match=r"Parquet needs pyarrow, .*pip install 'heronry\[archive\]'"):
@@ -143,9 +143,9 @@ def test_orc_is_read_in_pieces(tmp_path: Path) -> None:
     assert next(iter(Decoder(source).decode("", half.read()).records)) == rows[5_001]
 
 
-def test_what_readers_of_orc_disagree_on_is_refused_by_name(tmp_path: Path) -> None:
+def test_ambiguous_orc_columns_are_rejected_by_name(tmp_path: Path) -> None:
     arrow, orc = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.orc")
-    within = {"timestamp": 1, "dated": 2}  # names are no types
+    within = {"timestamp": 1, "dated": 2}  # field names that look like types
     days = [dt.date(1582, 10, 15), None, dt.date(9999, 12, 31)]
     orc.write_table(arrow.table({"when": [within, None, None], "day": days}), tmp_path / "fine.orc")
     assert [record["day"] for record in records(files(tmp_path / "fine.orc", "orc"))] == days
@@ -160,7 +160,7 @@ def test_what_readers_of_orc_disagree_on_is_refused_by_name(tmp_path: Path) -> N
             records(files(tmp_path / "bad.orc", "orc"))
 
 
-def test_a_folder_is_read_in_order_without_hidden_files(tmp_path: Path) -> None:
+def test_folder_is_read_in_order_without_hidden_files(tmp_path: Path) -> None:
     for name in ("b/2", "a", "b/1", ".hidden", "_done", "b/.part", ".c/x"):
         write(tmp_path / name, name)
     source = files(tmp_path, "text")
@@ -171,7 +171,7 @@ def test_a_folder_is_read_in_order_without_hidden_files(tmp_path: Path) -> None:
         list_files(files(tmp_path / "nothing", "text"))
 
 
-def test_links_to_files_are_followed_and_what_is_left_out_is_said(
+def test_links_to_files_are_followed_and_skipped_entries_are_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, other = tmp_path / "in", tmp_path / "other"
@@ -198,7 +198,7 @@ def test_links_to_files_are_followed_and_what_is_left_out_is_said(
 
 
 @pytest.mark.parametrize("schema", [None, {"id": "int", "name": "str"}])
-def test_a_header_with_a_name_twice_is_refused(tmp_path: Path, schema: Any) -> None:
+def test_duplicate_header_name_is_rejected(tmp_path: Path, schema: Any) -> None:
     write(tmp_path / "good.csv", "id,name", "1,x")
     path = write(tmp_path / "wrong.csv", "id,name,id", "1,x,2")
     said = f"{path}, line 1: the header names 'id' twice"
@@ -207,7 +207,7 @@ def test_a_header_with_a_name_twice_is_refused(tmp_path: Path, schema: Any) -> N
     assert [said in problem for problem in refused(files(tmp_path, "csv", schema=schema))] == [True]
 
 
-def test_a_field_of_the_schema_that_no_file_has_is_refused(tmp_path: Path) -> None:
+def test_schema_field_missing_in_all_files_is_rejected(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", "id,name", "1,x")
     write(tmp_path / "b.csv", "id,age", "2,7")
     schema = {"id": "int", "name": "str", "age": "int"}
@@ -235,7 +235,7 @@ def test_results_are_read_back(tmp_path: Path) -> None:
     assert finished(tmp_path)
 
 
-def test_parquet_and_archives(tmp_path: Path) -> None:
+def test_parquet_and_archives_are_read(tmp_path: Path) -> None:
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     rows = [{"a": n, "b": str(n)} for n in range(10_000)]
     parquet.write_table(arrow.Table.from_pylist(rows), tmp_path / "x.parquet")

@@ -1,4 +1,4 @@
-"""Names that stored definitions, checkpoints and fingerprints contain: they must outlive every renaming."""
+"""Stable names in stored definitions, checkpoints and fingerprints."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def every_step() -> Builder:
     return builder
 
 
-def test_fingerprint_of_every_step_stays() -> None:
+def test_fingerprint_of_every_step_is_stable() -> None:
     program = every_step().build()
     assert program.describe() == DESCRIPTION
     assert fingerprint(program) == "ccd1721199372542"

@@ -1,4 +1,4 @@
-"""Times with a zone are read in UTC, and are keys by their instant, on every engine."""
+"""Times with a zone: read in UTC and equal as keys by their instant on every engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from heronry.streamlet.reference import run
 from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
 
 BERLIN = "Europe/Berlin"
-#: Half past two in Berlin comes twice in this night.
+# 2:30 occurs twice in Berlin in this night.
 INSTANTS = [dt.datetime(2024, 10, 27, hour, 30, tzinfo=dt.UTC) for hour in (0, 1, 1, 2)]
 
 
@@ -31,7 +31,7 @@ def table(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("by", ["field", "own zone"])
-def test_two_instants_of_an_hour_that_comes_twice_are_two_keys(tmp_path: Path, by: str) -> None:
+def test_repeated_local_hour_yields_two_keys(tmp_path: Path, by: str) -> None:
     def in_berlin(record: dict[str, Any]) -> dt.datetime:
         at: dt.datetime = record["at"]
         return at.astimezone(ZoneInfo(BERLIN))
@@ -50,7 +50,7 @@ def test_two_instants_of_an_hour_that_comes_twice_are_two_keys(tmp_path: Path, b
     assert sorted(found) == expected
 
 
-def test_columns_are_in_utc_at_any_depth() -> None:
+def test_columns_are_converted_to_utc_at_any_depth() -> None:
     zoned = pa.timestamp("ms", BERLIN)
     deep = pa.struct([("l", pa.list_(zoned)), ("m", pa.map_(pa.string(), zoned)), ("n", pa.int64())])
     moment = INSTANTS[0]

@@ -1,4 +1,4 @@
-"""Joins within windows: what they mean by brute force, and what is refused."""
+"""Window joins: results compared with brute force, and invalid joins."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FIXED = [tumbling(0.01), sliding(0.02, 0.007)]
 
 
 @given(RECORDS, RECORDS, st.sampled_from(FIXED), st.sampled_from(KINDS))
-def test_every_pair_of_a_window_comes_once(lefts: list[Any], rights: list[Any], window: Window, how: str) -> None:
+def test_every_pair_of_a_window_is_emitted_once(lefts: list[Any], rights: list[Any], window: Window, how: str) -> None:
     are_the_pairs(lefts, rights, window, how)
 
 
@@ -59,7 +59,7 @@ def test_sessions_of_both_sides_are_joined() -> None:
     ]
 
 
-def test_both_sides_may_have_event_times_of_their_own() -> None:
+def test_both_sides_may_have_their_own_event_time() -> None:
     builder = Builder("p")
     orders = builder.source([{"id": 1, "at": 5}, {"id": 2, "at": 70}])
     payments = builder.source([{"order": 1, "paid": 59_000}, {"order": 2, "paid": 20_000}])
@@ -70,14 +70,14 @@ def test_both_sides_may_have_event_times_of_their_own() -> None:
 
 
 @given(st.lists(st.integers(0, 1), max_size=5))
-def test_lists_of_both_sides_are_a_monoid(sides: list[int]) -> None:
+def test_join_lists_form_a_monoid(sides: list[int]) -> None:
     counted = JOIN_MONOID.__class__(
         "counted", JOIN_MONOID.zero, JOIN_MONOID.add, lambda acc: tuple(map(Counter, acc)), JOIN_MONOID.lift
     )
     check_laws(counted, [Sided(side, "k", None, n) for n, side in enumerate(sides)])
 
 
-def test_what_is_kept_of_both_sides_does_not_grow_with_them() -> None:
+def test_packed_join_state_is_independent_of_later_adds() -> None:
     lists = JOIN_MONOID.folded([Sided(side, "k", None, n) for n, side in enumerate([0, 1, 1])])
     kept = JOIN_MONOID.pack(lists)
     JOIN_MONOID.add(lists, JOIN_MONOID.lift(Sided(0, "k", None, 9)))
@@ -88,7 +88,7 @@ def test_what_is_kept_of_both_sides_does_not_grow_with_them() -> None:
 
 
 @given(RECORDS, st.sampled_from([tumbling(0.01), session(0.005)]), st.randoms(use_true_random=False))
-def test_of_equal_records_one_is_kept_in_each_window(records: list[Any], window: Window, draw: Any) -> None:
+def test_distinct_keeps_one_of_equal_records_per_window(records: list[Any], window: Window, draw: Any) -> None:
     def kept(those: list[Any]) -> list[Any]:
         builder = Builder("p")
         keyed = builder.source(those, event_time=1, unit="ms").key_by(0).window(window)
@@ -132,12 +132,12 @@ def streams() -> tuple[Any, Any]:
         ),
     ],
 )
-def test_what_cannot_be_joined_is_refused(make: Any, message: str) -> None:
+def test_invalid_join_is_rejected(make: Any, message: str) -> None:
     with pytest.raises(TopologyError, match=message):
         make(*streams())
 
 
-def test_a_side_without_event_time_is_named() -> None:
+def test_side_without_event_time_is_named() -> None:
     builder = Builder("p")
     timed, timeless = builder.source(range(3), event_time=int), builder.source(range(3), name="timeless")
     timed.key_by().window(tumbling(1), name="w").join(timeless.key_by(), name="j").log()
@@ -145,7 +145,7 @@ def test_a_side_without_event_time_is_named() -> None:
         builder.build()
 
 
-def test_parts_of_a_join_are_named_after_it_and_late_ones_have_a_stream() -> None:
+def test_join_steps_are_named_after_the_join() -> None:
     a, b = streams()
     pairs = a.key_by().window(tumbling(1)).join(b.key_by(), name="j")
     pairs.log()

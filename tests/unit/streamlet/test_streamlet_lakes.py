@@ -1,5 +1,7 @@
-"""Tables of lakes in programs: what is read online is what the reference reads, of the version that was submitted;
-what is written is in the table once, whatever dies."""
+"""Lake tables in programs: reads equal the reference at the submitted version.
+
+Writes appear in the table exactly once for any faults.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ def reader_of(path: Path, version: int | None, fields: tuple[str, ...]) -> LakeR
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Sixty rows in six files."""
+    """Create a table of sixty rows in six files."""
     monkeypatch.setattr(lake_source, "ROWS_A_READ", 3)
     path = tmp_path / "t"
     for file in range(6):
@@ -43,7 +45,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_online_reads_what_the_reference_reads_of_every_type(table: Path, tmp_path: Path) -> None:
+def test_online_reads_every_type_like_the_reference(table: Path, tmp_path: Path) -> None:
     source = delta(table, COLUMNS)
     expected = in_reference(source)
     assert difference(expected["records"], [{**typed(n), "rest": 1 // (n + 1)} for n in range(60)]) == ""
@@ -53,7 +55,7 @@ def test_online_reads_what_the_reference_reads_of_every_type(table: Path, tmp_pa
         assert differences(with_words, found) == {}
 
 
-def test_what_is_read_is_the_version_that_was_submitted(table: Path, tmp_path: Path) -> None:
+def test_source_reads_the_submitted_version(table: Path, tmp_path: Path) -> None:
     source = delta(table, ["n", "word"])
     expected = in_reference(source)
     builder = over(source, tmp_path / "o")
@@ -74,7 +76,7 @@ def test_what_is_read_is_the_version_that_was_submitted(table: Path, tmp_path: P
     }
 
 
-def test_partitions_and_columns_that_came_later_are_read_right(tmp_path: Path) -> None:
+def test_partitions_and_later_columns_are_read(tmp_path: Path) -> None:
     path = tmp_path / "t"
     write(path, [{"n": n, "word": word} for n, word in enumerate(["a b", "%20", None])], partition_by=["word"])
     more = arrow.schema([*WORDS, ("late", arrow.float32())])
@@ -87,7 +89,7 @@ def test_partitions_and_columns_that_came_later_are_read_right(tmp_path: Path) -
     ]  # fmt: skip
 
 
-def test_a_position_goes_on_where_it_was_and_only_in_its_version(table: Path) -> None:
+def test_position_resumes_and_is_bound_to_its_version(table: Path) -> None:
     reader = reader_of(table, None, ("n",))
     split = reader.splits()[0]
     whole = reader.bounds(split)
@@ -108,7 +110,7 @@ def test_a_position_goes_on_where_it_was_and_only_in_its_version(table: Path) ->
         reader_of(table, 5, ("n",)).read(split, None, whole.end)
 
 
-def test_a_spout_reads_the_version_that_its_configuration_names(table: Path) -> None:
+def test_spout_reads_the_configured_version(table: Path) -> None:
     class Rows(Recorded, DeltaRows):
         pass
 
@@ -125,7 +127,7 @@ def test_a_spout_reads_the_version_that_its_configuration_names(table: Path) -> 
     assert sorted(n for (n,) in spout.found) == list(range(20))
 
 
-def test_what_is_wrong_with_a_source_is_said_by_whoever_submits(table: Path, tmp_path: Path) -> None:
+def test_invalid_source_is_rejected_at_submission(table: Path, tmp_path: Path) -> None:
     nested = make(tmp_path / "nested", arrow.schema([("n", arrow.int64()), ("tags", arrow.list_(arrow.string()))]))
     vectors = make(tmp_path / "v", WORDS, configuration={"delta.enableDeletionVectors": "true"})
     mapped = make(tmp_path / "m", WORDS, configuration={"delta.columnMapping.mode": "name"})
@@ -145,9 +147,7 @@ def test_what_is_wrong_with_a_source_is_said_by_whoever_submits(table: Path, tmp
         over(delta("lake/t", ["n"]), tmp_path).build()
 
 
-def test_iceberg_is_read_as_the_reference_reads_it_at_the_snapshot_that_was_submitted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_iceberg_is_read_at_the_submitted_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lake_source, "ROWS_A_READ", 3)
     iceberg_tables.make(tmp_path, TYPES)
     for file in range(3):
@@ -171,7 +171,7 @@ def test_iceberg_is_read_as_the_reference_reads_it_at_the_snapshot_that_was_subm
 
 
 def writing(sink: Any, folder: Path, count: int = 400) -> Builder:
-    """A program that writes numbers, some of which do not fit."""
+    """Return a program that writes numbers, some of which do not fit the column."""
     builder = Builder("lake", {"user.streamlet.folder": str(folder)})
     numbers = builder.source(sequence(count), name="numbers", parallelism=2)
     rows = numbers.map(lambda n: {"word": str(n % 7), "n": n if n % 50 else "bad"}, name="rows", parallelism=2)
@@ -182,7 +182,7 @@ def writing(sink: Any, folder: Path, count: int = 400) -> Builder:
 @pytest.mark.parametrize(
     ("seed", "form"), [(1, "delta"), (2, "delta by word"), (3, "iceberg"), (4, "iceberg by bucket")]
 )
-def test_each_record_is_in_the_table_once_whatever_dies(seed: int, form: str, tmp_path: Path) -> None:
+def test_each_record_is_written_once_for_any_faults(seed: int, form: str, tmp_path: Path) -> None:
     fields, parts = ["word", "n"], 7 if " by " in form else 1
     if form.startswith("delta"):
         sink = to_delta(make(tmp_path / "t", partition_by=["word"] if parts > 1 else []), fields, partitions=parts)
@@ -206,7 +206,7 @@ def test_each_record_is_in_the_table_once_whatever_dies(seed: int, form: str, tm
     assert "field 'n' is 'bad' (str), and the column holds int" in letters[0]["error"]
 
 
-def test_two_programs_and_the_source_of_one_share_a_table(tmp_path: Path) -> None:
+def test_two_programs_and_their_source_share_a_table(tmp_path: Path) -> None:
     path = make(tmp_path / "t")
     write(path, [{"word": "first", "n": 1}])
     for name in ("one", "other"):
@@ -221,7 +221,7 @@ def test_two_programs_and_the_source_of_one_share_a_table(tmp_path: Path) -> Non
     assert rows_of(path) == [{"word": "first", "n": 1}] * 4
 
 
-def test_what_is_wrong_with_a_table_that_is_written_is_said_when_its_task_begins(tmp_path: Path) -> None:
+def test_invalid_target_table_is_rejected_at_task_start(tmp_path: Path) -> None:
     seat = Seat("step", 1, "life")
     with pytest.raises(ConnectError, match="DeltaSink: no Delta table at"):
         to_delta(tmp_path / "none", ["n"]).open(seat)

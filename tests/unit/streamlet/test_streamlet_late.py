@@ -1,4 +1,4 @@
-"""What is late online, and what is not: files of the same hours, and times far ahead of the clock."""
+"""Late data online: files of the same hours are not late, and times far in the future are rejected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOUR = 3600
 
 
 def ended(builder: Builder, folder: Path, seed: int = 1) -> list[dict[str, Any]]:
-    """Run the program to its end, and return what was put aside."""
+    """Run the program to its end and return the letters."""
     with importable(builder):
         world = OnlineEngine(definition_of(builder), folder, seed)
         world.until_final()
@@ -32,7 +32,7 @@ def ended(builder: Builder, folder: Path, seed: int = 1) -> list[dict[str, Any]]
 
 
 def counting(folder: Path, own_time: bool = False, **config: Any) -> Builder:
-    """Counts by hour; of what is late the same, apart."""
+    """Return a program that counts by hour and writes late records separately."""
     builder = Builder("late", {"user.streamlet.folder": f"{folder}/own", **config})
     source = builder.source(files(folder / "in", "json"), event_time=None if own_time else "at", name="lines")
     keyed = source.map(lambda record: record, name="same", parallelism=2).key_by("k")
@@ -61,7 +61,7 @@ def test_files_of_the_same_hours_are_not_late_for_each_other(tmp_path: Path, see
 
 
 @pytest.mark.parametrize("own_time", [False, True])
-def test_a_time_in_the_wrong_unit_is_put_aside_and_closes_no_window(tmp_path: Path, own_time: bool) -> None:
+def test_time_in_the_wrong_unit_becomes_a_letter_and_closes_no_window(tmp_path: Path, own_time: bool) -> None:
     now = time.time() // HOUR * HOUR - 8 * HOUR
     times = [now + second for second in range(0, 6 * HOUR, 10)]
     write(tmp_path / "in", "a.json", [*times[:5], now * 1000, *times[5:]])
@@ -238,7 +238,7 @@ def test_late_records_of_a_process_are_counted_one_by_one(tmp_path: Path) -> Non
     assert reducer.late_count.get_value() == 3
 
 
-def test_the_bound_can_be_set_and_is_checked(tmp_path: Path) -> None:
+def test_future_limit_is_configurable_and_validated(tmp_path: Path) -> None:
     write(tmp_path / "in", "a.json", [time.time() + 3 * 86400])
     assert ended(counting(tmp_path, **{FUTURE: 4 * 86400}), tmp_path) == []
     assert len(read(tmp_path / "out")) == 1

@@ -1,4 +1,4 @@
-"""Files of csv, and folders by the values of fields: read back as they were, online also after a death."""
+"""CSV files and folders partitioned by field values: round trip, online and after a fault."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ def come_back(records: list[Any]) -> None:
 
 
 @given(RECORDS)
-def test_lines_of_csv_are_read_back_as_they_were(records: list[Any]) -> None:
+def test_csv_lines_round_trip(records: list[Any]) -> None:
     come_back(records)
 
 
-def test_awkward_records_come_back() -> None:
+def test_awkward_csv_records_round_trip() -> None:
     come_back([{"s": 'a,"b"', "n": None, "x": 1e300, "b": True}, {"s": " ", "n": -(10**20), "x": None, "b": None}])
 
 
-def test_a_folder_is_one_name() -> None:
+def test_partition_folder_name_is_escaped() -> None:
     assert folder_of({"a": "x/y=%", "b": None}, ["a", "b"]) == f"a=x%2Fy%3D%25/b={NO_VALUE}"
 
 
 @given(st.one_of(st.none(), TEXT, st.integers(), st.booleans()), TEXT)
-def test_a_folder_is_one_name_that_says_the_value(value: Any, name: str) -> None:
+def test_partition_folder_name_encodes_the_value(value: Any, name: str) -> None:
     found = folder_of({f"f{name}": value, "other": 1}, [f"f{name}"])
     assert "/" not in found
     _, _, text = found.partition("=")
@@ -70,7 +70,7 @@ def test_a_folder_is_one_name_that_says_the_value(value: Any, name: str) -> None
     assert text.replace("%25", "%") == (cells({"v": value}, ["v"])[0] or NO_VALUE)
 
 
-def test_what_has_no_place_or_no_text_fails_by_itself() -> None:
+def test_value_without_a_cell_or_folder_is_rejected() -> None:
     for value, error in (([1], "a list cannot be a csv cell"), ("a\nb", "has a line break")):
         with pytest.raises((TypeError, ValueError), match=error):
             cells({"a": value}, ["a"])
@@ -93,12 +93,12 @@ def test_what_has_no_place_or_no_text_fails_by_itself() -> None:
         (lambda: to_files("x", partition_by="_a"), "would hide its folders"),
     ],
 )
-def test_what_cannot_be_written_is_refused(make: Any, message: str) -> None:
+def test_invalid_file_sink_is_rejected(make: Any, message: str) -> None:
     with pytest.raises(TopologyError, match=message):
         make()
 
 
-def test_a_death_leaves_each_record_once_in_its_folder(tmp_path: Path) -> None:
+def test_fault_leaves_each_record_once_in_its_folder(tmp_path: Path) -> None:
     builder = Builder("folders", {"user.streamlet.folder": f"{tmp_path}/own"})
 
     def record(n: int) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def test_a_death_leaves_each_record_once_in_its_folder(tmp_path: Path) -> None:
     assert [(letter["step"], letter["record"]) for letter in letters] == [("plain", 50)]
 
 
-def test_none_and_the_empty_text_are_two_cells_of_csv() -> None:
+def test_none_and_empty_text_are_distinct_csv_cells() -> None:
     rows = [cells({"a": None, "b": ""}, ["a", "b"]), cells({"b": 'x,"y"'}, ["a", "b"])]
     assert csv_lines(rows) == b',""\n,"x,""y"""\n'
     assert csv_lines([cells({"a": None}, ["a"])]) == b'""\n', "a line with nothing in it is not a record"

@@ -1,4 +1,4 @@
-"""A stream and a small table: what matches, and whose fault it is when the table is bad."""
+"""Lookup of stream records in a small table: matches, and errors of the table or of a record."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def matched(records: list[Any], table: Any, **how: Any) -> list[Matched]:
     return run(builder.build())["out"]
 
 
-def test_keys_are_equal_as_everywhere_and_a_row_that_matches_comes_each_time() -> None:
+def test_lookup_emits_every_matching_row_by_key_equality() -> None:
     records, rows = [{"k": 1}, {"k": "b"}], [{"id": 1.0, "n": 1}, {"id": True, "n": 2}, {"id": "c", "n": 3}]
     inner = [Matched({"k": 1}, rows[0]), Matched({"k": 1}, rows[1])]
     assert matched(records, rows, key="id") == inner
@@ -34,7 +34,7 @@ def test_keys_are_equal_as_everywhere_and_a_row_that_matches_comes_each_time() -
     assert matched(records, [], how="left") == [Matched(record, None) for record in records]
 
 
-def test_a_table_in_a_file_is_found_online_where_it_was_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_file_is_found_online_at_its_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ads.csv").write_text("ad,advertiser\n1,Ann\n2,Bo\n")
     monkeypatch.chdir(tmp_path)
     builder = Builder("clicks", {"user.streamlet.folder": str(tmp_path / "own")})
@@ -55,7 +55,7 @@ def test_a_table_in_a_file_is_found_online_where_it_was_named(tmp_path: Path, mo
     assert sorted(read("out")) == sorted(run(builder.build())["o"]) == [("Ann", 100), ("Bo", 100)]
 
 
-def test_a_bad_table_fails_the_program_and_no_record(tmp_path: Path) -> None:
+def test_bad_table_fails_the_program_and_no_record(tmp_path: Path) -> None:
     letters: list[dict[str, Any]] = []
     builder = Builder("p")
     builder.source([{"k": 1}]).lookup([{"k": 1}, {}], on="k", name="prices").log()
@@ -66,12 +66,12 @@ def test_a_bad_table_fails_the_program_and_no_record(tmp_path: Path) -> None:
         matched([], files(tmp_path / "nowhere", "csv"))
 
 
-def test_a_record_without_the_key_is_the_records_fault() -> None:
+def test_record_without_the_key_fails_alone() -> None:
     with pytest.raises(StepFailed, match=r"step 'lookup' failed on the record \{'a': 1\}"):
         matched([{"a": 1}], [{"k": 1}])
 
 
-def test_what_is_no_table_is_refused() -> None:
+def test_invalid_table_is_rejected() -> None:
     for table, message in {
         files("x", grows=True): "its table is infinite",
         sequence(): "its table is infinite",
@@ -87,13 +87,13 @@ def test_what_is_no_table_is_refused() -> None:
         builder.build()
 
 
-def test_rows_do_not_travel() -> None:
+def test_table_rows_are_not_pickled_with_the_step() -> None:
     builder = Builder("p")
     builder.source(range(3)).lookup(files("sftp://there/table", "csv"), on=None, name="l").log()
     program = builder.build()
     step = program.by_name["l"]
     assert isinstance(step, LookupStep)
-    plan(program)  # each worker reads it, wherever it is
+    plan(program)  # each worker reads the table itself
     lookup = LookupTable(LookupStep("l", step.input, sequence(1000), step.table_key, step.on))
     lookup.load()
     assert len(pickle.dumps(lookup)) < 1000

@@ -1,4 +1,4 @@
-"""Monoid laws, windows, event times, comparison of results."""
+"""Monoid laws, windows, event times, and comparison of results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BUILTIN = [count(), sum_(), min_(), max_(), mean(), top_k(2), distinct(5)]
 
 @pytest.mark.parametrize("tried", BUILTIN, ids=repr)
 @given(values=st.lists(NUMBERS, max_size=5))
-def test_the_built_in_ones_keep_the_laws(tried: Monoid, values: list[Any]) -> None:
+def test_built_in_monoids_satisfy_the_laws(tried: Monoid, values: list[Any]) -> None:
     check_laws(tried, values)
 
 
@@ -43,7 +43,7 @@ def test_nan_is_greater_than_every_number(values: list[float]) -> None:
     assert close(max_().folded(values), math.nan if len(numbers) < len(values) else max(numbers))
 
 
-def test_what_is_no_monoid_is_found_out() -> None:
+def test_check_laws_detects_violations() -> None:
     with pytest.raises(AssertionError, match=r"commutative|associative|zero"):
         check_laws(monoid(0, operator.sub), [1, 2, 3])
     with pytest.raises(AssertionError, match="zero \\+ a differs"):
@@ -54,7 +54,7 @@ def test_what_is_no_monoid_is_found_out() -> None:
         monoid({}, operator.or_)
 
 
-def test_values_of_none_are_left_out_but_counted() -> None:
+def test_none_values_are_ignored_but_counted() -> None:
     results = {tried.name: tried.finish(tried.folded([None, None])) for tried in BUILTIN}
     assert results == {"count": 2, "sum": None, "min": None, "max": None, "mean": None, "top_k": (), "distinct": 0}
 
@@ -66,7 +66,7 @@ def test_top_k_breaks_ties_by_canonical_key() -> None:
     check_laws(best, rows)
 
 
-def test_built_in_ones_are_found_by_name() -> None:
+def test_built_in_monoids_are_found_by_name() -> None:
     for tried in BUILTIN:
         again = builtin_monoid(str(tried.builtin), dict(tried.parameters))
         packed = tried.pack(tried.folded([3, 1, 2]))
@@ -74,8 +74,8 @@ def test_built_in_ones_are_found_by_name() -> None:
 
 
 @given(st.lists(st.integers(0, 400)), st.integers(1, 5), st.randoms())
-def test_a_sketch_is_a_function_of_the_set(values: list[int], parts: int, rng: Any) -> None:
-    tried = distinct(5)  # 32 hashes: far beyond exactness here
+def test_sketch_depends_only_on_the_set(values: list[int], parts: int, rng: Any) -> None:
+    tried = distinct(5)  # 32 hashes, far beyond exactness here
     whole = tried.folded(values)
     rng.shuffle(values)
     joined = tried.zero()
@@ -86,7 +86,7 @@ def test_a_sketch_is_a_function_of_the_set(values: list[int], parts: int, rng: A
     assert joined.estimate() == whole.estimate()
 
 
-def test_a_sketch_is_about_right_and_equal_keys_count_once() -> None:
+def test_sketch_is_accurate_and_equal_keys_count_once() -> None:
     sketch = distinct().folded([*range(50_000), *map(float, range(1000))])
     assert abs(sketch.estimate() - 50_000) < 5 * 50_000 / 64
     assert distinct().finish(distinct().folded([1, 1.0, True, None])) == 1
@@ -101,7 +101,7 @@ WINDOWS = st.one_of(
 
 @given(WINDOWS, st.integers(-(10**12), 10**13))
 @example(sliding(10, 3), -1)
-def test_a_record_is_in_exactly_the_windows_that_hold_it(window: Any, time_ms: int) -> None:
+def test_record_is_in_exactly_the_windows_that_contain_it(window: Any, time_ms: int) -> None:
     starts = list(window.starts(time_ms))
     assert starts == sorted(starts)
     assert starts
@@ -111,7 +111,7 @@ def test_a_record_is_in_exactly_the_windows_that_hold_it(window: Any, time_ms: i
     assert time_ms < after
 
 
-def test_event_times_of_every_kind() -> None:
+def test_event_times_are_converted_to_milliseconds() -> None:
     utc = dt.datetime(2026, 11, 21, 7, 30, 0, 1999, tzinfo=dt.UTC)
     assert to_ms(utc) == 1795246200001
     assert to_ms(utc.replace(tzinfo=None)) == to_ms(utc)
@@ -134,12 +134,12 @@ def test_results_are_compared_as_bags_with_tolerance() -> None:
     assert "1 only in the first" in difference([{"a": 1}, 2], [2])
 
 
-def test_a_sum_of_truth_values_is_a_number_also_of_one() -> None:
+def test_sum_of_booleans_is_a_number() -> None:
     told = [sum_().finish(sum_().folded(values)) for values in ([True], [False], [True, True], [None], ["a"], [1.5])]
     assert [repr(value) for value in told] == ["1", "0", "2", "None", "'a'", "1.5"]
 
 
-def test_a_sum_of_decimals_has_all_digits_in_any_order() -> None:
+def test_sum_of_decimals_is_exact_in_any_order() -> None:
     values = [Decimal(text) for text in ("1e40", "0.0000000001", "-1e40", "7")] + [1]
     for order in permutations(values):
         assert sum_().finish(sum_().folded(order)) == Decimal("8.0000000001")

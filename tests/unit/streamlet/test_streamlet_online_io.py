@@ -1,4 +1,4 @@
-"""Online sources, sinks, views and state on disk, in the deterministic world."""
+"""Online sources, sinks, views and on-disk state in the deterministic engine."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def builder_in(folder: Path, **more: Any) -> Builder:
     return Builder("io", {"user.streamlet.folder": str(folder / "own"), **more})
 
 
-def test_stages_fuse_what_runs_together() -> None:
+def test_stages_fuse_adjacent_steps() -> None:
     builder = Builder("stages")
     lines = builder.source(sequence(5), name="numbers", parallelism=2)
     a = lines.map(abs, name="a").filter(bool, name="b")
@@ -80,7 +80,7 @@ def test_stages_fuse_what_runs_together() -> None:
     assert {c.name for c in definition.components} == {s.name for s in stages.stages}
 
 
-def test_a_program_is_found_again_with_its_paths_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_submitted_program_is_loaded_with_its_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     builder = Builder("found")
     builder.source(files("/a/b", "text"), name="s").log()
     other = Builder("found")
@@ -95,7 +95,7 @@ def test_a_program_is_found_again_with_its_paths_and_no_other(monkeypatch: pytes
         load_submitted_program(config)
 
 
-def test_a_file_url_is_a_path() -> None:
+def test_file_url_is_a_path() -> None:
     builder = Builder("near")
     builder.source(files("file:///near/in", "text"), name="a").sink(to_files("file:///near/a%20b"), name="b")
     assert [step.source for step in builder.build().sources()] == [files("/near/in", "text")]
@@ -104,7 +104,7 @@ def test_a_file_url_is_a_path() -> None:
         files("")
 
 
-def test_word_count_over_the_novel(tmp_path: Path) -> None:
+def test_word_count_of_a_novel_is_correct(tmp_path: Path) -> None:
     builder = builder_in(tmp_path)
     (
         builder.source(files(NOVEL, "text"))
@@ -125,7 +125,7 @@ def test_word_count_over_the_novel(tmp_path: Path) -> None:
 
 @settings(max_examples=15)
 @given(seed=st.integers(0, 1000), data=st.data())
-def test_a_folder_that_grows_is_read_once_whatever_dies(
+def test_growing_folder_is_read_once_for_any_faults(
     seed: int, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("grows")
@@ -142,7 +142,7 @@ def test_a_folder_that_grows_is_read_once_whatever_dies(
                 for _ in range(data.draw(st.integers(0, 30))):
                     written.append(len(written))
                     file.write(f"{written[-1]}\n")
-                file.write(" ")  # a line that is not yet whole
+                file.write(" ")  # an incomplete line
             world.run_on(1)
             fault = data.draw(st.integers(0, 3))
             if fault == 0:
@@ -154,8 +154,8 @@ def test_a_folder_that_grows_is_read_once_whatever_dies(
     assert sorted(read(folder / "out")) == written
 
 
-def test_a_source_at_its_end_stays_there_after_a_restore(tmp_path: Path) -> None:
-    """Files that come later to a folder that does not grow are not read, nor is one missed that has gone since."""
+def test_finished_source_stays_finished_after_a_restore(tmp_path: Path) -> None:
+    """Files added later to a fixed folder are not read, and deleted ones are not missed."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "first").write_text("a\nb\n")
     builder = builder_in(tmp_path)
@@ -175,7 +175,7 @@ def test_a_source_at_its_end_stays_there_after_a_restore(tmp_path: Path) -> None
     assert sorted(read(tmp_path / "out")) == [("a", 1), ("b", 1)]
 
 
-def test_an_input_that_a_task_does_not_see_is_named_with_the_cure(tmp_path: Path) -> None:
+def test_missing_input_is_named_with_a_remedy(tmp_path: Path) -> None:
     builder = builder_in(tmp_path)
     builder.source(files(tmp_path / "absent", "text"), name="lines").sink(to_files(tmp_path / "out"))
     with importable(builder), pytest.raises(FileNotFoundError, match="step 'lines': no such file") as raised:
@@ -184,7 +184,7 @@ def test_an_input_that_a_task_does_not_see_is_named_with_the_cure(tmp_path: Path
     assert "mount it at the same path" in str(raised.value)
 
 
-def test_the_archive_keeps_what_passed_once(tmp_path: Path) -> None:
+def test_archive_keeps_each_record_once(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     builder = builder_in(tmp_path)
     made = builder.source(
@@ -215,7 +215,7 @@ def test_the_archive_keeps_what_passed_once(tmp_path: Path) -> None:
     assert set(table["index"].to_pylist()) == {"0", "1"}
 
 
-def test_what_json_would_change_is_refused_by_the_archive(tmp_path: Path) -> None:
+def test_archive_rejects_values_that_json_would_change(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     builder = builder_in(tmp_path)
     builder.source([(1, 2), [3, 4]], event_time=0, name="s").sink(archive(tmp_path / "archive"), name="a")
@@ -234,7 +234,7 @@ def test_what_json_would_change_is_refused_by_the_archive(tmp_path: Path) -> Non
 
 
 def view_rows(folder: Path) -> tuple[dict[Any, Any], dict[str, Any]]:
-    """(key, start) to finished value, and the head of the files."""
+    """Return finished values by (key, start), and the header of the files."""
     found: dict[Any, Any] = {}
     head: dict[str, Any] = {}
     for file in sorted(folder.glob("online/*/*.msgpack")):
@@ -248,7 +248,7 @@ def view_rows(folder: Path) -> tuple[dict[Any, Any], dict[str, Any]]:
     return found, head
 
 
-def test_a_view_has_the_accumulators_of_each_bucket(tmp_path: Path) -> None:
+def test_view_has_the_accumulators_of_each_bucket(tmp_path: Path) -> None:
     builder = builder_in(tmp_path)
     rows = [{"t": t, "k": f"k{t % 7}", "v": t} for t in range(0, 9000, 13)]
     timed = builder.source(rows, event_time="t", parallelism=2)
@@ -277,8 +277,8 @@ def test_a_view_has_the_accumulators_of_each_bucket(tmp_path: Path) -> None:
     assert sum(found.values()) == len(rows)
 
 
-def test_keys_and_accumulators_of_any_kind_are_kept(tmp_path: Path) -> None:
-    """Also those that a view cannot publish, or publishes as something else."""
+def test_keys_and_accumulators_of_any_kind_are_restored(tmp_path: Path) -> None:
+    """Includes values that a view cannot publish, or publishes in another form."""
     rows = [{"t": t, "k": key, "v": t} for t in range(120) for key in (frozenset([t % 3]), ("a", t % 2), 2**70, 1.5)]
     builder = builder_in(tmp_path)
     own = monoid(tuple, lambda a, b: (*a, *b), sorted, lambda v: (v,))
@@ -301,13 +301,13 @@ def test_keys_and_accumulators_of_any_kind_are_kept(tmp_path: Path) -> None:
     assert found == truth
 
 
-# Parts by themselves.
+# Single components.
 
 KEYS = st.one_of(st.integers(), st.floats(), st.text(), st.none(), st.booleans(), st.tuples(st.text(), st.integers()))
 
 
 @given(rows=st.lists(st.tuples(st.sampled_from([0, 10, 20]), KEYS, st.integers())), data=st.data())
-def test_what_has_changed_makes_the_same_state_elsewhere(rows: list[Any], data: st.DataObject) -> None:
+def test_changed_entries_rebuild_the_state(rows: list[Any], data: st.DataObject) -> None:
     state = WindowReducerState(sum_(), 10)
     kept: dict[Any, ReducerEntry] = {}
 
@@ -335,7 +335,7 @@ def test_what_has_changed_makes_the_same_state_elsewhere(rows: list[Any], data: 
     assert entries[0] == entries[1]
 
 
-def test_keys_of_closed_windows_are_forgotten() -> None:
+def test_keys_of_closed_windows_are_released() -> None:
     state = WindowReducerState(sum_(), 10)
     for start in range(0, 1000, 10):
         state.add(start, ("k", start), 1)
@@ -346,7 +346,7 @@ def test_keys_of_closed_windows_are_forgotten() -> None:
     assert {entry.key for entry in all_entries(state)} == {("k", 990), ("all",)}
 
 
-def test_closed_windows_take_nothing_more() -> None:
+def test_closed_window_rejects_records() -> None:
     state = WindowReducerState(sum_(), 10, 5)
     assert state.add(0, "a", 1)
     assert state.close(14) == []
@@ -359,7 +359,7 @@ def test_closed_windows_take_nothing_more() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["time", "idle", "final"]), st.integers(0, 100))))
-def test_a_watermark_is_the_least_of_the_channels_that_move(events: list[Any]) -> None:
+def test_watermark_is_the_minimum_of_active_channels(events: list[Any]) -> None:
     watermark = Watermark(range(3))
     times: dict[int, int] = {}
     idle: set[int] = set()

@@ -1,4 +1,4 @@
-"""The law: what a program gives online, after every watermark has closed, is what the reference gives."""
+"""Online results after all watermarks have closed equal those of the reference."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Typed:
 
 
 def _loose(record: dict[str, Any]) -> dict[str, Any]:
-    """As csv may have it."""
+    """Return the record as CSV may contain it."""
     value = record["v"]
     found = {"t": str(record["t"]), "k": str(record["k"]), "v": "" if value is None else repr(value)}
     return found if record["t"] % 5 else {"t": record["t"], "k": str(record["k"])}
@@ -106,7 +106,7 @@ RECORDS = st.lists(
 
 @dataclass(frozen=True)
 class Shape:
-    """A program, drawn."""
+    """Randomly drawn shape of a program."""
 
     records: list[dict[str, Any]]
     operations: list[tuple[str, int | None]]
@@ -170,7 +170,7 @@ def test_online_equals_the_reference(shape: Shape, seed: int) -> None:
 
 @settings(max_examples=25)
 @given(RECORDS, st.tuples(st.integers(1, 2), st.integers(1, 3)), st.booleans(), st.integers(0, 1000))
-def test_stories_online_are_those_of_the_reference(
+def test_process_online_equals_the_reference(
     records: list[dict[str, Any]], parallelism: tuple[int, int], time_from_source: bool, seed: int
 ) -> None:
     out: list[Any] = []
@@ -192,7 +192,7 @@ def test_stories_online_are_those_of_the_reference(
     assert difference(out, expected) == ""
 
 
-def test_handlers_that_fail_online_put_aside_what_the_reference_does() -> None:
+def test_failing_handlers_online_yield_the_letters_of_the_reference() -> None:
     def picky(context: Context, record: dict[str, Any]) -> None:
         if record["t"] % 10 == 7:
             raise ValueError("no sevens")
@@ -221,8 +221,8 @@ def test_handlers_that_fail_online_put_aside_what_the_reference_does() -> None:
     assert difference(out, truth) == ""
 
 
-def test_two_reducers_in_a_row() -> None:
-    """The ten most frequent words: final counts into a reducer of their own; windows into windows."""
+def test_two_reducers_in_a_row_equal_the_reference() -> None:
+    """The ten most frequent words: final counts, and windows, feed another reducer."""
     out: list[Any] = []
     with tempfile.TemporaryDirectory() as folder:
         builder = Builder("two", {"user.streamlet.folder": folder})
@@ -267,8 +267,8 @@ def test_late_data_goes_to_its_own_stream_and_is_counted() -> None:
     assert len({row.start for row in on_time}) == len(on_time) == 900
 
 
-def test_an_idle_source_does_not_hold_windows_open() -> None:
-    """One of two sources falls silent after a record; windows of the other's close once it has said so."""
+def test_idle_source_does_not_hold_windows_open() -> None:
+    """One of two sources becomes silent after a record; windows of the other close once it is marked idle."""
     out: list[Any] = []
     with tempfile.TemporaryDirectory() as folder:
         builder = Builder("idle", {"user.streamlet.folder": folder, "user.streamlet.idle.secs": 1})
@@ -290,7 +290,7 @@ def test_an_idle_source_does_not_hold_windows_open() -> None:
 
 
 @pytest.mark.parametrize("par", [1, 3])
-def test_a_record_that_fails_is_named_and_all_go_back_where_the_policy_is_to_fail(par: int) -> None:
+def test_fail_policy_restores_all_tasks_and_names_the_record(par: int) -> None:
     tries: list[Any] = []
 
     def picky(record: int) -> int:
@@ -313,7 +313,7 @@ def test_a_record_that_fails_is_named_and_all_go_back_where_the_policy_is_to_fai
     assert all("step 'picky' failed on the record 1500" in text for text in world.failures)
 
 
-def test_state_in_memory_only_is_lost_with_its_task_and_nothing_else() -> None:
+def test_memory_state_is_lost_only_with_its_task() -> None:
     with tempfile.TemporaryDirectory() as folder:
         builder = Builder("once", {"user.streamlet.folder": folder, "topology.reliability.mode": "ATMOST_ONCE"})
         source = SequenceSource(400, make=lambda n: {"t": n, "k": n % 3}, rate=100)
@@ -343,7 +343,7 @@ def test_state_in_memory_only_is_lost_with_its_task_and_nothing_else() -> None:
         ("topology.reliability.mode", "ATLEAST_ONCE", "leave it out"),
     ],
 )
-def test_settings_there_are_no_longer_are_refused_with_the_cure(setting: str, value: Any, cure: str) -> None:
+def test_removed_settings_are_rejected_with_a_hint(setting: str, value: Any, cure: str) -> None:
     builder = Builder("gone", {setting: value})
     builder.source(range(3)).log()
     with importable(builder), pytest.raises(TopologyError, match=cure) as refused:

@@ -1,4 +1,4 @@
-"""What online sinks and reducers write: Parquet, JSON, collected records, logs; also to a full disk."""
+"""Output of online sinks and reducers: Parquet, JSON, collected records, logs, and a full disk."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def builder_in(folder: Path, **more: Any) -> Builder:
     return Builder("io", {"user.streamlet.folder": str(folder / "own"), **more})
 
 
-def test_parquet_and_collected_records(tmp_path: Path) -> None:
+def test_parquet_and_collected_records_equal_the_reference(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     builder = builder_in(tmp_path)
     source = builder.source([{"a": n, "b": None if n % 2 else str(n)} for n in range(50)])
@@ -64,7 +64,7 @@ def test_parquet_and_collected_records(tmp_path: Path) -> None:
     assert difference(read(tmp_path / "own" / "collect" / "all"), rows) == ""
 
 
-def test_parquet_has_the_columns_of_the_schema_whatever_came_first(tmp_path: Path) -> None:
+def test_parquet_columns_follow_the_schema(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     declared = arrow.schema(
         [
@@ -92,7 +92,7 @@ def test_parquet_has_the_columns_of_the_schema_whatever_came_first(tmp_path: Pat
     assert "which does not fit 32 bits" in letters[0]["error"]
 
 
-def test_arrow_types_that_no_engine_carries_are_refused_by_name() -> None:
+def test_unsupported_arrow_types_are_rejected_by_name() -> None:
     arrow = pytest.importorskip("pyarrow")
     refused = [
         arrow.float32(),
@@ -112,9 +112,7 @@ def test_arrow_types_that_no_engine_carries_are_refused_by_name() -> None:
         Builder("p").source([{}]).with_schema(arrow.schema([("a", arrow.int64()), ("a", arrow.int64())]))
 
 
-def test_a_sink_that_is_plugged_in_writes_online_and_is_refused_by_name_on_spark(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plugin_sink_writes_online_and_is_rejected_on_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offers = {"heronry.streamlet_sinks": {"sqlite": "wordplay.streamlet_sink:SqliteSink"}}
     monkeypatch.syspath_prepend(write_distribution(tmp_path / "site", "wordplay", offers))
     monkeypatch.syspath_prepend(Path(__file__).parents[3] / "examples" / "extensions")
@@ -135,7 +133,7 @@ def test_a_sink_that_is_plugged_in_writes_online_and_is_refused_by_name_on_spark
 
 
 @pytest.mark.parametrize("effect", ["", "at_least_once"])
-def test_a_sink_that_may_show_records_again_says_so_to_who_submits(tmp_path: Path, effect: str) -> None:
+def test_sink_without_exactly_once_is_reported_at_submission(tmp_path: Path, effect: str) -> None:
     @dataclass(frozen=True, slots=True)
     class Loose:
         path: str = str(tmp_path / "loose")
@@ -143,7 +141,7 @@ def test_a_sink_that_may_show_records_again_says_so_to_who_submits(tmp_path: Pat
         output_effect: str = effect
 
         def writer(self, step: str, task: str, folder: Path) -> Any:
-            """Nobody asks for it here."""
+            """Not called in this test."""
 
     builder = builder_in(tmp_path)
     source = builder.source(list(range(50)))
@@ -155,7 +153,7 @@ def test_a_sink_that_may_show_records_again_says_so_to_who_submits(tmp_path: Pat
     assert told == ([["loose"]] if effect else [])
 
 
-def test_parquet_keeps_fields_that_only_some_records_have(tmp_path: Path) -> None:
+def test_parquet_keeps_fields_of_some_records(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     rows = [
         {"id": n, **({"late": float(n)} if n % 3 == 2 else {}), **({"seldom": "x"} if n > 1500 else {})}
@@ -171,10 +169,10 @@ def test_parquet_keeps_fields_that_only_some_records_have(tmp_path: Path) -> Non
     assert difference([{name: v for name, v in row.items() if v is not None} for row in found], rows) == ""
 
 
-def test_a_record_that_does_not_fit_its_parquet_column_is_put_aside_and_no_other(tmp_path: Path) -> None:
+def test_record_that_does_not_fit_its_parquet_column_becomes_a_letter(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     builder = builder_in(tmp_path)
-    # Blocks are of 1024 records: the fields of neighbouring blocks do not meet, those of the first and the third do.
+    # A block has 1024 records: fields of neighbouring blocks do not meet, but those of blocks 1 and 3 do.
     rows = [
         {"a": 1} if n < 1024 else {"b": 1} if n < 2048 else {"a": "text"} if n == 2048 else {"a": 2}
         for n in range(2060)
@@ -206,8 +204,12 @@ def test_decimals_are_numbers_in_json(tmp_path: Path) -> None:
     assert difference(read(tmp_path / "out"), [{"price": 0.1}, {"price": 3}]) == ""
 
 
-def test_marks_of_an_earlier_run_with_other_tasks_do_not_count(tmp_path: Path) -> None:
-    for mark in ("_final-out-0-of-2", "_final-out-1-of-2", "_final-out-2-0-of-1"):  # the last is of a step "out-2"
+def test_final_marks_of_an_earlier_run_are_removed(tmp_path: Path) -> None:
+    for mark in (
+        "_final-out-0-of-2",
+        "_final-out-1-of-2",
+        "_final-out-2-0-of-1",
+    ):  # the last one belongs to a step "out-2"
         (tmp_path / mark).touch()
     writers = [writer_in(tmp_path, task, 3) for task in range(3)]
     assert [mark.name for mark in tmp_path.iterdir()] == ["_final-out-2-0-of-1"]
@@ -220,7 +222,7 @@ def test_marks_of_an_earlier_run_with_other_tasks_do_not_count(tmp_path: Path) -
     assert finished(tmp_path), "a mark of tasks of another number takes nothing away"
 
 
-def test_ends_of_lines_inside_texts_are_read_back(tmp_path: Path) -> None:
+def test_line_breaks_inside_texts_are_preserved(tmp_path: Path) -> None:
     rows = [{"text": "one\u2028two\x85three\x1cfour\x0b\nfive"}]
     writer = writer_in(tmp_path)
     writer.take(writer.encode(Block(rows, None, None)))
@@ -230,7 +232,7 @@ def test_ends_of_lines_inside_texts_are_read_back(tmp_path: Path) -> None:
 
 
 class FullDisk:
-    """``os.write`` of a disk with room for so many bytes."""
+    """Replacement of ``os.write`` with room for a number of bytes."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -244,7 +246,7 @@ class FullDisk:
         return done
 
 
-def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_no_partial_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = writer_in(tmp_path)
     blocks = [writer.encode(Block([{"n": number}] * 10, None, None)) for number in range(3)]
     disk = FullDisk(len(blocks[0]) + 5)
@@ -261,13 +263,13 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.Mon
     assert read(tmp_path) == [{"n": 0}] * 10 + [{"n": 2}] * 10
 
 
-def test_what_was_prepared_is_thrown_away_or_left_to_another_task(tmp_path: Path) -> None:
+def test_prepared_output_may_be_settled_by_another_task(tmp_path: Path) -> None:
     first = writer_in(tmp_path, 0, 2)
     for number in (1, 2):
         first.take(first.encode(Block([number], None, None)))
         assert first.prepare(Checkpoint(number, 1, f"1-{number}-7-ab"), False)
     first.take(first.encode(Block([3], None, None)))
-    first.close()  # nobody prepared it
+    first.close()  # not prepared
     second = writer_in(tmp_path, 1, 2)
     assert sorted(second.prepared()) == ["1-1-7-ab", "1-2-7-ab"]
     second.commit("1-1-7-ab")

@@ -1,4 +1,4 @@
-"""Compressed files and byte order marks: read alike by every engine, or refused by name."""
+"""Compressed files and byte order marks: read equally by every engine or rejected by name."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def online(source: Any, folder: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("ending", PACK)
-def test_a_compressed_file_is_read_as_what_it_holds(tmp_path: Path, ending: str) -> None:
+def test_compressed_file_is_read_like_its_content(tmp_path: Path, ending: str) -> None:
     pack = PACK[ending]
     half = len(PLAIN) // 2
     (tmp_path / f"text{ending}").write_bytes(pack(PLAIN[:half]) + pack(PLAIN[half:]))  # two members in one file
@@ -70,7 +70,7 @@ def test_a_compressed_file_is_read_as_what_it_holds(tmp_path: Path, ending: str)
 
 @pytest.mark.parametrize("ending", PACK)
 @pytest.mark.parametrize("harm", ["cut", "changed", "none of it"])
-def test_a_damaged_file_is_an_error_with_its_name(tmp_path: Path, ending: str, harm: str) -> None:
+def test_damaged_compressed_file_is_named(tmp_path: Path, ending: str, harm: str) -> None:
     data = PACK[ending](PLAIN)
     middle = len(data) // 2
     harmed = {
@@ -82,7 +82,7 @@ def test_a_damaged_file_is_an_error_with_its_name(tmp_path: Path, ending: str, h
         records(files(tmp_path, "text"))
 
 
-def test_a_compressed_csv_in_a_folder_that_grows(tmp_path: Path) -> None:
+def test_compressed_csv_in_a_growing_folder_is_read(tmp_path: Path) -> None:
     rows = b"a,b\n" + b"".join(b"%d,x\n" % n for n in range(50_000))
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(rows.removesuffix(b"\n")))
     source = files(tmp_path, "csv", grows=True, schema={"a": "int"})
@@ -90,7 +90,7 @@ def test_a_compressed_csv_in_a_folder_that_grows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.lz4", "a.txt.zip", "a.tar.gz", "A.TGZ", "deep/a.Z"])
-def test_what_no_engine_reads_is_refused_by_name_at_submit(tmp_path: Path, name: str) -> None:
+def test_unsupported_compression_is_rejected_at_submission(tmp_path: Path, name: str) -> None:
     place = tmp_path / "in" / name
     place.parent.mkdir(parents=True)
     place.write_bytes(b"x")
@@ -102,7 +102,7 @@ def test_what_no_engine_reads_is_refused_by_name_at_submit(tmp_path: Path, name:
         run(builder.build())
 
 
-def test_without_its_library_zst_is_refused_by_name_at_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zst_without_pyarrow_is_rejected_at_submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyarrow" else found(name))
     (tmp_path / "a.zst").write_bytes(b"x")
@@ -113,7 +113,7 @@ def test_without_its_library_zst_is_refused_by_name_at_submit(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_byte_order_mark_is_no_part_of_the_first_record(tmp_path: Path, packed: bool) -> None:
+def test_byte_order_mark_is_not_part_of_the_first_record(tmp_path: Path, packed: bool) -> None:
     texts = {
         "text": (b"one\n" + BYTE_ORDER_MARK + b"two\n", ["one", "\ufefftwo"]),
         "json": (b'{"a": 1}\n2\n', [{"a": 1}, 2]),

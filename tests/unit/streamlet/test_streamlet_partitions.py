@@ -1,4 +1,4 @@
-"""Folders as fields: what their names say, what is refused, and programs without them."""
+"""Partition folders as fields: names, rejected files, and programs without partitions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.support.streamlets.online_engine import OnlineEngine, definition_of, 
         ({"k": "str"}, "/in/k=x/k=no-folder", {"k": "x"}),
     ],
 )
-def test_folders_are_fields(declared: dict[str, str], path: str, fields: dict[str, Any]) -> None:
+def test_partition_folders_become_fields(declared: dict[str, str], path: str, fields: dict[str, Any]) -> None:
     assert Folders(declared.items()).of(path) == fields
     assert list(Folders(declared.items()).put({"v": 1}, path).items()) == [("v", 1), *fields.items()]
 
@@ -45,15 +45,15 @@ TEXTS = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs
 
 
 @given(st.dictionaries(TEXTS.filter(bool), st.one_of(st.none(), TEXTS), min_size=1, max_size=3))
-def test_what_a_sink_writes_into_folders_comes_back(record: dict[str, str | None]) -> None:
-    """But for the empty text, which has no folder of its own."""
+def test_written_partition_folders_round_trip(record: dict[str, str | None]) -> None:
+    """An empty text has no folder, so it is read as None."""
     folder = folder_of(record, list(record))
     found = Folders((name, "str") for name in record).of(f"/{folder}/a")
     assert found == {name: value or None for name, value in record.items()}
 
 
 def written(folder: Path, form: str) -> Path:
-    """Two files of the format in folders."""
+    """Write two files of the format into partition folders."""
     for name, row in (("day=1/k=a%20b/x", {"v": 1, "k": "of the row"}), (f"day=2/k={NO_VALUE}/y", {"v": 2, "k": "?"})):
         place = folder / form / name
         place.parent.mkdir(parents=True)
@@ -66,7 +66,7 @@ def written(folder: Path, form: str) -> Path:
 
 
 @pytest.mark.parametrize("form", ["json", "csv", "parquet"])
-def test_records_of_every_format_get_them_on_both_engines(form: str, tmp_path: Path) -> None:
+def test_records_of_every_format_have_partition_fields(form: str, tmp_path: Path) -> None:
     source = files(written(tmp_path, form), form, partitions={"day": "int", "k": "str"})
     one, two = ("1", "2") if form == "csv" else (1, 2)
     expected = [{"v": one, "k": "a b", "day": 1}, {"v": two, "k": None, "day": 2}]
@@ -80,7 +80,7 @@ def test_records_of_every_format_get_them_on_both_engines(form: str, tmp_path: P
     assert sorted(found, key=lambda record: record["day"]) == expected
 
 
-def test_with_a_schema_they_stand_beside_it(tmp_path: Path) -> None:
+def test_partition_fields_complement_the_schema(tmp_path: Path) -> None:
     source = files(written(tmp_path, "csv"), "csv", schema={"v": "int"}, partitions="day")
     assert [record for record, _ in read_all(source)] == [{"v": 1, "day": "1"}, {"v": 2, "day": "2"}]
 
@@ -96,7 +96,7 @@ def test_with_a_schema_they_stand_beside_it(tmp_path: Path) -> None:
         ("day=²/a", {"day": "int"}, "is not an int"),
     ],
 )
-def test_a_file_outside_is_refused_by_name(name: str, declared: Any, told: str, tmp_path: Path) -> None:
+def test_file_outside_of_its_partition_folder_is_rejected(name: str, declared: Any, told: str, tmp_path: Path) -> None:
     place = tmp_path / name
     place.parent.mkdir(exist_ok=True)
     place.write_text("{}\n")
@@ -110,7 +110,7 @@ def test_a_file_outside_is_refused_by_name(name: str, declared: Any, told: str, 
         list_files(files(place, "json", partitions=declared))
 
 
-def test_a_record_without_fields_is_named(tmp_path: Path) -> None:
+def test_record_without_fields_is_named(tmp_path: Path) -> None:
     (tmp_path / "day=1").mkdir()
     (tmp_path / "day=1" / "a").write_text("{}\n[1]\n")
     with pytest.raises(ReadError, match=r"day=1/a, line 2: the record has no fields.*\[1\]"):
@@ -128,13 +128,13 @@ def test_a_record_without_fields_is_named(tmp_path: Path) -> None:
         ({"partitions": ["a"], "schema": {"a": "str"}}, "in its schema and in its partitions"),
     ],
 )
-def test_what_cannot_be_declared_is_refused(options: dict[str, Any], told: str) -> None:
+def test_invalid_partition_declaration_is_rejected(options: dict[str, Any], told: str) -> None:
     with pytest.raises(TopologyError, match=told):
         files("/in", **options)
 
 
-def test_programs_without_them_are_what_they_were() -> None:
-    """A topology that was submitted before finds its program again."""
+def test_fingerprint_without_partitions_is_unchanged() -> None:
+    """A topology submitted by an older release must find its program."""
     marks = []
     for partitions in ([], ["day"]):
         builder = Builder("p")

@@ -1,5 +1,7 @@
-"""``process``: what handlers are told and when, in the reference; and the online state of it against the reference, in
-any order of arrival, with checkpoints on the way."""
+"""``process``: handler calls in the reference, and online state compared with the reference.
+
+Records arrive in any order, with checkpoints in between.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ Record = tuple[str, int, int]  # key, ms, value
 
 
 class Visits(Process):
-    """Ends 9 ms after a key's last record; ticks from its first one on; 0 takes the ticks back."""
+    """Process that ends 9 ms after a key's last record and ticks from the first one; value 0 cancels the ticks."""
 
     def on_record(self, context: Context, record: Record) -> None:
         seen = context.state or []
@@ -55,7 +57,7 @@ def drawn(draw: random.Random) -> list[Record]:
     return [(draw.choice("abc"), draw.randrange(-20, 60), draw.randrange(3)) for _ in range(draw.randrange(25))]
 
 
-def test_what_comes_of_records_does_not_depend_on_their_order() -> None:
+def test_results_do_not_depend_on_record_order() -> None:
     for seed in range(60):
         draw = random.Random(seed)
         records = drawn(draw)
@@ -64,8 +66,8 @@ def test_what_comes_of_records_does_not_depend_on_their_order() -> None:
         assert told(Visits, records) == found
 
 
-def test_online_state_comes_to_what_the_reference_says() -> None:
-    """Rows in disorder within the lateness; now and then a checkpoint from which another task goes on."""
+def test_online_state_equals_the_reference() -> None:
+    """Rows arrive in disorder within the lateness; occasionally another task resumes from a checkpoint."""
     for seed in range(120):
         draw = random.Random(seed)
         records = drawn(draw)
@@ -105,7 +107,7 @@ def test_online_state_comes_to_what_the_reference_says() -> None:
 
 
 class Diary(Process):
-    """Emits what it is told; the record's third field is what it does."""
+    """Process that emits its calls; the third field of a record selects its action."""
 
     def on_record(self, context: Context, record: Any) -> None:
         context.emit((context.time_ms, record[2]))
@@ -129,7 +131,7 @@ def in_time(found: list[Any]) -> list[Any]:
     return [what for _, what in sorted(found, key=lambda pair: pair[0])]
 
 
-def test_timers_go_off_in_order_after_the_records_of_their_moment() -> None:
+def test_timers_fire_in_order_after_records_of_the_same_time() -> None:
     records = [("k", 10, {"c": 20, "b": 15, "a": 20, "past": 3}), ("k", 15, "x"), ("k", 20, "y"), ("k", 30, "z")]
     seen: list[Any] = []
 
@@ -148,12 +150,12 @@ def test_timers_go_off_in_order_after_the_records_of_their_moment() -> None:
     assert [time_ms for time_ms, _ in seen] == [10, 10, 15, 15, 20, 20, 20, 30]
 
 
-def test_a_timer_of_the_same_name_is_moved_and_all_go_off_at_the_end() -> None:
+def test_timer_of_the_same_name_is_moved_and_all_fire_at_the_end() -> None:
     found = told(Diary, [("k", 1, {"a": 5}), ("k", 2, {"a": 90}), ("other", 50, "x")])
     assert [pair for pair in found if pair[1] == "a"] == [(90, "a")]
 
 
-def test_a_timer_that_sets_itself_for_ever_is_put_aside_and_named() -> None:
+def test_endless_timer_becomes_a_letter() -> None:
     letters: list[Any] = []
     found = told(Diary, [("k", 1, {"for ever": 1}), ("k", 7, "x")], letters)
     assert len(found) == 2 + 6 + MOST_ALONE, "one each ms, and after the last record as often as it may"
@@ -161,7 +163,7 @@ def test_a_timer_that_sets_itself_for_ever_is_put_aside_and_named() -> None:
     assert "never end" in letters[0]["error"]
 
 
-def test_a_call_that_raises_has_emitted_nothing_and_set_nothing() -> None:
+def test_call_that_raises_emits_and_sets_nothing() -> None:
     letters: list[Any] = []
 
     class States(Diary):
@@ -176,7 +178,7 @@ def test_a_call_that_raises_has_emitted_nothing_and_set_nothing() -> None:
         told(States, [("k", 2, "fail")])
 
 
-def test_a_function_will_do_and_keys_are_those_of_reducers() -> None:
+def test_function_handler_uses_reducer_key_equality() -> None:
     def running(context: Context, record: Any) -> None:
         context.state = (context.state or 0) + record[2]
         context.emit((encode(context.key), context.state))
@@ -185,14 +187,14 @@ def test_a_function_will_do_and_keys_are_those_of_reducers() -> None:
     assert set(found) == {(encode(1), 1), (encode(1), 3), (encode(1), 8), (encode("1"), 9)}
 
 
-def test_what_is_emitted_has_the_time_it_was_emitted_at() -> None:
+def test_emitted_records_have_the_time_of_their_emit() -> None:
     builder = Builder("p")
     found = builder.source([("k", 10, {"a": 95}), ("k", 60, "x")], event_time=1, unit="ms").key_by(0).process(Diary)
     found.key_by(lambda pair: "all").window(tumbling(0.05)).count_by_key().sink(collect(), name="out")
     assert [(row.start, row.value) for row in run(builder.build())["out"]] == [(0, 1), (50, 2)]
 
 
-def test_a_timer_without_a_handler_is_named() -> None:
+def test_timer_without_a_handler_is_named() -> None:
     with pytest.raises(StepFailed) as failed:
         told(lambda context, record: context.set_timer(5, "t"), [("k", 1, 0)])
     assert "write a class that also has on_timer" in str(failed.value)
@@ -201,7 +203,7 @@ def test_a_timer_without_a_handler_is_named() -> None:
     assert "whole milliseconds" in letters[0]["error"]
 
 
-def test_a_state_that_pickle_does_not_take_is_named() -> None:
+def test_state_that_cannot_be_pickled_is_named() -> None:
     pack, _ = kept_of("told")
     with pytest.raises(TypeError, match=r"step 'told': a state cannot be kept.*plain values"):
         pack(KeyMemory(lambda: None))
@@ -222,7 +224,7 @@ def yielding(context: Context, record: Any) -> Any:
         (lambda s: s.map(str).key_by().process(Visits, name="p").map(str).late(), "no late data"),
     ],
 )
-def test_what_cannot_be_processed_is_refused(make: Any, message: str) -> None:
+def test_invalid_process_is_rejected(make: Any, message: str) -> None:
     builder = Builder("p")
 
     def written() -> None:
@@ -233,7 +235,7 @@ def test_what_cannot_be_processed_is_refused(make: Any, message: str) -> None:
         written()
 
 
-def test_event_time_is_asked_for_by_its_name() -> None:
+def test_missing_event_time_is_named() -> None:
     builder = Builder("p")
     builder.source(range(3), name="s").key_by().process(Visits, name="p").log()
     with pytest.raises(TopologyError, match="'s' does not set one; write process"):

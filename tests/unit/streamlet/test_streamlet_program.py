@@ -1,4 +1,4 @@
-"""Building programs: what is refused and how it is said, names, the reference on small examples."""
+"""Construction of programs: validation messages, step names, and the reference on small examples."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def two_views(folder: str) -> Any:
 
 
 def later(make: Callable[[], Any]) -> Callable[[], Any]:
-    """Wrong only as a whole: build it."""
+    """Defer an error that only the whole program shows until the build."""
 
     def build() -> Any:
         made = make()
@@ -154,14 +154,14 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_wiring_is_refused_and_the_step_named(case: str) -> None:
+def test_invalid_wiring_is_rejected_with_its_step(case: str) -> None:
     make, text = WRONG[case]
     with pytest.raises(TopologyError) as caught:
         make()
     assert text in str(caught.value)
 
 
-def test_every_fault_is_told_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     numbers = stream()
     numbers.map(3, name="a")
     numbers.key_by(name="b")
@@ -170,7 +170,7 @@ def test_every_fault_is_told_at_once() -> None:
     assert len(caught.value.problems) == 3
 
 
-def test_cycles_and_missing_inputs_of_a_program_made_by_hand() -> None:
+def test_cycles_and_missing_inputs_are_reported() -> None:
     source = SourceStep("s", SEQUENCE)
     loop = (MapStep("a", Ref("b"), abs), MapStep("b", Ref("a"), abs), SinkStep("out", Ref("b"), collect()))
     from heronry.streamlet.check import validate_program
@@ -181,7 +181,7 @@ def test_cycles_and_missing_inputs_of_a_program_made_by_hand() -> None:
     assert "step 'out' reads 'sss', which does not exist" in gone[0]
 
 
-def test_names_are_the_functions_and_numbered_where_they_meet() -> None:
+def test_steps_are_named_after_functions_and_numbered() -> None:
     numbers = stream()
     numbers.map(abs).map(abs).filter(lambda n: n).flat_map(range).log()
     assert [step.name for step in numbers._draft.to_program().steps] == [
@@ -194,14 +194,14 @@ def test_names_are_the_functions_and_numbered_where_they_meet() -> None:
     ]
 
 
-def test_a_built_program_says_what_it_is() -> None:
+def test_program_describes_itself() -> None:
     numbers = stream()
     numbers.branch(bool, name="b")[1].count_by_key(key=0, name="c").sink(collect())
     program = numbers._draft.to_program()
     assert program.describe().splitlines()[2] == "c: reduce <- b[1]"
 
 
-def test_a_builder_is_checked_again_after_a_change_that_adds_no_step() -> None:
+def test_builder_is_rechecked_after_a_change_without_a_step() -> None:
     builder = Builder("p")
     numbers = builder.source([1, 2], name="numbers")
     numbers.sink(collect())
@@ -211,7 +211,7 @@ def test_a_builder_is_checked_again_after_a_change_that_adds_no_step() -> None:
         builder.build()
 
 
-def test_plain_reducers_are_told_apart() -> None:
+def test_plain_reducers_are_marked() -> None:
     numbers = stream()
     numbers.reduce_by_key(sum_(), key="k", value="v", name="plain").log()
     numbers.reduce_by_key(sum_(), key=lambda r: r, name="key").log()
@@ -221,7 +221,7 @@ def test_plain_reducers_are_told_apart() -> None:
     assert isinstance(steps["own"], ReduceStep)
 
 
-def test_the_reference_on_a_small_example() -> None:
+def test_reference_runs_a_small_example() -> None:
     builder = Builder("p")
     events = builder.source([{"t": 59.9, "k": 1}, {"t": 60, "k": 1.0}, {"t": -1, "k": "x"}], event_time="t")
     events.key_by("k").window(sliding(60, 30)).count_by_key().sink(collect(), name="windows")
@@ -237,7 +237,7 @@ def test_the_reference_on_a_small_example() -> None:
     assert sorted(found["all"]) == [-1, 59.9, 60]
 
 
-def test_the_reference_names_the_step_and_the_record() -> None:
+def test_reference_error_names_step_and_record() -> None:
     builder = Builder("p")
     builder.source([1, 0, 2]).map(lambda n: 1 / n, name="inverse").sink(collect())
     with pytest.raises(StepFailed, match="step 'inverse' failed on the record 0: ZeroDivisionError"):
@@ -248,7 +248,7 @@ def test_the_reference_names_the_step_and_the_record() -> None:
         run(builder.build())
 
 
-def test_a_field_that_is_not_there_is_named_with_those_that_are() -> None:
+def test_missing_field_is_named_with_the_existing_ones() -> None:
     builder = Builder("p")
     builder.source([{"user": 1, "time": 2}]).key_by("usr", name="by").count_by_key(name="c").sink(collect())
     with pytest.raises(StepFailed, match=r"no field 'usr', it has 'user', 'time'; did you mean 'user'\?") as caught:
@@ -257,7 +257,7 @@ def test_a_field_that_is_not_there_is_named_with_those_that_are() -> None:
     assert (type(again), str(again)) == (NoSuchField, str(caught.value.__cause__))
 
 
-def test_inputs_may_be_given_in_place_of_sources() -> None:
+def test_inputs_may_replace_sources() -> None:
     builder = Builder("p")
     builder.source(files("/nowhere", "text"), name="lines").key_by().count_by_key().sink(collect(), name="out")
     assert run(builder.build(), {"lines": ["a", "a"]}) == {"out": [KeyValue("a", 2)]}
@@ -267,14 +267,14 @@ def test_inputs_may_be_given_in_place_of_sources() -> None:
         run(builder.build())
 
 
-def test_count_and_max_are_values() -> None:
+def test_monoids_are_values() -> None:
     assert count().builtin == "count"
     assert repr(top_k(3, by="n")) == "top_k(k=3, by=n)"
     assert max_() == max_()
 
 
-def test_the_guide_is_true() -> None:
-    """The first program of docs/explanation/streamlet.md and what it says about testing it."""
+def test_programs_of_the_guide_run() -> None:
+    """The first program of docs/explanation/streamlet.md and its test."""
     guide = (Path(__file__).resolve().parents[3] / "docs" / "explanation" / "streamlet.md").read_text()
     program, test = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)[:2]
     names: dict[str, Any] = {}

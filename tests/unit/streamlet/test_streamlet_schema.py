@@ -1,4 +1,4 @@
-"""Records brought into a schema: what fits, what is refused and by which words, the same on every engine."""
+"""Conversion of records to a schema: accepted and rejected values, equal on every engine."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Colour(StrEnum):
 
 
 class Half(float):
-    """A float that is none of the language's."""
+    """Float subclass."""
 
 
 VALUES: dict[str, Any] = {
@@ -87,7 +87,7 @@ def of(kind: str, **more: Any) -> RecordConverter:
 
 @TRY
 @given(st.sampled_from(sorted(VALUES)).flatmap(lambda kind: st.tuples(st.just(kind), VALUES[kind])))
-def test_what_fits_stays_as_it_is(pair: tuple[str, Any]) -> None:
+def test_valid_value_is_unchanged(pair: tuple[str, Any]) -> None:
     kind, value = pair
     for made in (of(kind)({"v": value}), of(kind, optional=True)({"a": 1, "v": value})):
         assert list(made) == ["v"]
@@ -98,8 +98,8 @@ def test_what_fits_stays_as_it_is(pair: tuple[str, Any]) -> None:
 
 @TRY
 @given(st.sampled_from(sorted(VALUES)).flatmap(lambda kind: st.tuples(st.just(kind), VALUES[kind])))
-def test_what_files_say_is_read_as_it_was(pair: tuple[str, Any]) -> None:
-    """The words of a sink, of csv or of JSON, come back as the value."""
+def test_value_written_to_a_file_is_read_back(pair: tuple[str, Any]) -> None:
+    """The CSV and JSON texts of a sink convert back to the value."""
     kind, value = pair
     words = []
     if kind != "bytes" and (kind != "str" or not {"\n", "\r"} & set(value)):
@@ -123,8 +123,8 @@ def test_what_files_say_is_read_as_it_was(pair: tuple[str, Any]) -> None:
         st.tuples(st.sampled_from(["int", "float", "Decimal"]), st.one_of(NUMBERS, WORDS)),
     )
 )  # fmt: skip
-def test_nothing_is_lost(pair: tuple[str, Any]) -> None:
-    """Either it is refused, by the field's name, or what comes of it says the same, in the type alone."""
+def test_conversion_is_lossless_or_rejected(pair: tuple[str, Any]) -> None:
+    """A rejection names the field; otherwise only the type may differ."""
     kind, value = pair
     for more in ({}, {"bits": 8}, {"digits": 10, "scale": 2}):
         try:
@@ -143,7 +143,7 @@ def test_nothing_is_lost(pair: tuple[str, Any]) -> None:
 
 
 def says(found: Any, value: Any) -> bool:
-    """The same thing, in another type."""
+    """Return whether both values mean the same in different types."""
     if isinstance(found, bool):
         return found is value or str(value).lower() in (("true", "1") if found else ("false", "0"))
     if isinstance(found, float) and isinstance(value, str):
@@ -159,7 +159,7 @@ def says(found: Any, value: Any) -> bool:
         return Fraction(found) == Fraction(value)
     if isinstance(found, dt.datetime):
         given = dt.datetime.fromisoformat(value) if isinstance(value, str) else value
-        # Counted by hand: a time that a zone has twice, or leaves out, equals no time of another zone (PEP 495).
+        # Computed manually: a time that a zone repeats or skips equals no time of another zone (PEP 495).
         moment = given.replace(tzinfo=None, fold=0) - (given.utcoffset() or dt.timedelta())
         digits = re.search(r"\.(\d+)", value) if isinstance(value, str) else None
         return found.tzinfo is UTC and found.replace(tzinfo=None) == moment and (digits is None or len(digits[1]) <= 6)
@@ -172,7 +172,7 @@ def says(found: Any, value: Any) -> bool:
 
 @TRY
 @given(st.sampled_from(sorted(VALUES)), st.booleans(), st.booleans())
-def test_what_is_absent_is_the_default_or_none_or_refused(kind: str, optional: bool, has_default: bool) -> None:
+def test_absent_value_is_default_none_or_rejected(kind: str, optional: bool, has_default: bool) -> None:
     default = (of(kind)({"v": {"Decimal": 1, "int": 1, "float": 1, "bool": "1"}.get(kind, EXAMPLES.get(kind))})["v"],)
     one = of(kind, optional=optional, default=default if has_default else ())
     for record, expected in (({}, default[0] if has_default else None), ({"v": None}, None)):
@@ -200,7 +200,7 @@ EXAMPLES = {"str": "", "bytes": b"", "datetime": "2026-01-01T00:00", "date": "20
 
 @dataclass
 class Order:
-    """What the engines are asked for."""
+    """Schema of the programs in these tests."""
 
     id: int
     price: Decimal | None
@@ -237,7 +237,7 @@ def orders(records: list[Any], **config: Any) -> Builder:
 
 @TRY
 @given(DIRTY)
-def test_a_batch_puts_aside_what_the_reference_does(records: list[Any]) -> None:
+def test_batch_letters_equal_the_reference(records: list[Any]) -> None:
     program = orders(records).build()
     letters: list[dict[str, Any]] = []
     results = run(program, failed=letters)
@@ -256,9 +256,9 @@ def test_a_batch_puts_aside_what_the_reference_does(records: list[Any]) -> None:
     assert len(letters) + len(results["all"]) == len(records)
 
 
-@settings(max_examples=5, phases=[Phase.explicit, Phase.generate])  # an example is a whole run
+@settings(max_examples=5, phases=[Phase.explicit, Phase.generate])  # each example is a whole run
 @given(DIRTY, st.integers(0, 100))
-def test_online_puts_aside_what_the_reference_does(records: list[Any], seed: int) -> None:
+def test_online_letters_equal_the_reference(records: list[Any], seed: int) -> None:
     letters: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         builder = orders(records, **{"user.streamlet.folder": f"{folder}/own"})
@@ -273,7 +273,7 @@ def test_online_puts_aside_what_the_reference_does(records: list[Any], seed: int
         assert len(read(f"{folder}/own/collect/all")) == len(expected["all"])
 
 
-# Words, and what is refused before anything runs.
+# Messages, and rejections before a run.
 
 
 class Pair(NamedTuple):
@@ -281,7 +281,7 @@ class Pair(NamedTuple):
     m: Any = None
 
 
-def test_the_record_the_fields_and_the_reasons_are_named() -> None:
+def test_schema_error_names_record_fields_and_reasons() -> None:
     schema = RecordSchema("Order", (FieldType("n", "int"), FieldType("price", "float", optional=True)))
     with pytest.raises(SchemaError) as refused:
         RecordConverter(schema)({"N": 1, "price": 2**53 + 1})
@@ -314,7 +314,7 @@ class Nothing:
     pass
 
 
-def test_what_no_engine_carries_is_refused_by_name_when_the_program_is_built() -> None:
+def test_unsupported_schema_type_is_rejected_at_build() -> None:
     stream = Builder("p").source([{}])
     with pytest.raises(TopologyError) as refused:
         stream.with_schema(Refused, name="typed")
@@ -335,7 +335,7 @@ def test_what_no_engine_carries_is_refused_by_name_when_the_program_is_built() -
             stream.with_schema(given_schema)
 
 
-def test_a_plan_says_which_types_and_where(tmp_path: Path) -> None:
+def test_description_shows_schema_types(tmp_path: Path) -> None:
     builder = orders([])
     text = "orders: schema Order (id int, price Decimal?, at datetime, paid bool? = None, who str = 'nobody')"
     assert text in builder.build().describe()
@@ -344,7 +344,7 @@ def test_a_plan_says_which_types_and_where(tmp_path: Path) -> None:
     assert f"orders ({text.removeprefix('orders: ')})" in component.config["user.streamlet.steps"]
 
 
-def test_a_schema_is_known_as_far_as_records_pass_unchanged() -> None:
+def test_schema_is_known_while_records_pass_unchanged() -> None:
     builder = Builder("p")
     typed = builder.source(files("/in", "json")).with_schema(Order, name="typed")
     odd, even = typed.filter(bool).branch(bool, name="parts")
@@ -355,6 +355,6 @@ def test_a_schema_is_known_as_far_as_records_pass_unchanged() -> None:
     assert program.schema_at(program.by_name["other"].inputs[0]) is None
 
 
-def test_a_long_row_of_digits_that_is_no_float_is_refused_at_once() -> None:
+def test_long_invalid_number_is_rejected_quickly() -> None:
     with pytest.raises(SchemaError):
         of("float")({"v": "1" * 1_000_000 + "x"})

@@ -1,5 +1,4 @@
-"""Sinks in servers as values: what is declared wrongly is said, nothing secret is shown, and a record that the system
-has no place for is a record's fault, on each engine."""
+"""Server sinks as values: validation, hidden secrets, and records that the server cannot store, on each engine."""
 
 from __future__ import annotations
 
@@ -49,13 +48,13 @@ def program(sink: Any) -> Program:
         (lambda: to_nats("nats://b", "words.*", ["a"], spool="/s"), "it is one subject, without"),
     ],
 )
-def test_what_is_declared_wrongly_is_said_when_the_program_is_built(sink: Any, said: str) -> None:
+def test_invalid_server_sink_is_rejected_at_build(sink: Any, said: str) -> None:
     with pytest.raises(TopologyError, match=said) as raised:
         program(sink())
     assert "hush" not in str(raised.value)
 
 
-def test_a_declaration_is_a_value_that_shows_where_it_writes_and_no_setting() -> None:
+def test_server_sink_is_a_value_that_hides_settings() -> None:
     sink = to_kafka("b:9092", "t", ["a"], spool="/s", client={"sasl.username": "heron"})
     assert sink == to_kafka("b:9092", "t", ["a"], spool="/s", client={"sasl.username": "heron"})
     assert hash(sink)
@@ -63,7 +62,7 @@ def test_a_declaration_is_a_value_that_shows_where_it_writes_and_no_setting() ->
     assert [str(sink), str(to_table(DSN, "t", ["a"]))] == ["kafka t at b:9092", f"postgres t at {DSN}"]
 
 
-def test_a_declaration_imports_no_driver() -> None:
+def test_server_sink_declaration_imports_no_driver() -> None:
     code = (
         "import sys; from heronry.streamlet import to_table, to_redis_stream, to_kafka, to_nats\n"
         "to_table('host=h', 't', ['a']), to_redis_stream('redis://h', 's', ['a'])\n"
@@ -73,7 +72,7 @@ def test_a_declaration_imports_no_driver() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_plans_and_fingerprints_name_them() -> None:
+def test_plans_and_fingerprints_name_the_server_sink() -> None:
     made = program(to_table(DSN, "t", ["id"]))
     assert f"output rows: postgres t at {DSN}; tasks stage" in described(plan(made))
     assert made.by_name["rows"].description == f"sink: postgres t at {DSN}"
@@ -82,11 +81,11 @@ def test_plans_and_fingerprints_name_them() -> None:
     assert fingerprint(program(collect())) == "3f29942dbb7224fa", "as before there were such sinks"
 
 
-def test_the_reference_gives_the_records() -> None:
+def test_reference_returns_the_records() -> None:
     assert run(program(to_table(DSN, "t", ["id"])))["rows"] == [{"id": n, "more": n} for n in range(3)]
 
 
-def test_records_are_written_by_their_fields() -> None:
+def test_records_are_encoded_by_their_fields() -> None:
     table, stream = to_table(DSN, "t", ["key", "value"]), to_redis_stream("redis://db", "s", ["key", "value"])
     assert table.encoded(KeyValue("a", 1)) == {"key": "a", "value": 1}
     assert table.encoded({"key": "a", "more": 2}) == {"key": "a", "value": None}
@@ -99,7 +98,7 @@ def test_records_are_written_by_their_fields() -> None:
 
 
 class Away(SeatedSink):
-    """A connector whose server takes nothing."""
+    """Connector whose server rejects everything."""
 
     @classmethod
     def encoded(cls, fields: Any, values: Any) -> Any:
@@ -120,7 +119,7 @@ class Away(SeatedSink):
         raise ConnectError(f"{token} of {checkpoint} is gone")
 
 
-def test_online_a_record_without_a_place_fails_and_a_server_that_is_away_fails_all(
+def test_invalid_record_fails_alone_and_unavailable_server_fails_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(SINKS, "away", f"{__name__}:Away")

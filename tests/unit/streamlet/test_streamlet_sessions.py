@@ -1,4 +1,4 @@
-"""Session windows: records in any order, each session closed once, checkpoint and restore."""
+"""Session windows: records in any order, one close per session, checkpoints and restores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORDS = monoid(tuple, lambda a, b: tuple(sorted(a + b)), name="words")
 
 
 def truth(times: list[int]) -> list[tuple[int, int, int]]:
-    """(first, last, number) of each session, the simple way."""
+    """Return (first, last, count) of each session, computed naively."""
     found: list[list[int]] = []
     for time in sorted(times):
         if found and time - found[-1][-1] <= GAP:
@@ -48,7 +48,7 @@ def test_sessions_do_not_depend_on_order_or_grouping() -> None:
 
 
 class Task:
-    """A reducer's table as its bolt uses it: rows, watermarks, checkpoints, restores."""
+    """Reducer table as its bolt uses it: rows, watermarks, checkpoints and restores."""
 
     def __init__(self, wait_ms: int) -> None:
         self._wait_ms = wait_ms
@@ -81,7 +81,7 @@ class Task:
 
 
 def worked(seed: int, disorder: int, wait_ms: int) -> tuple[dict[Any, list[int]], Task]:
-    """Records that come up to so many ms too late, in rows, with all that happens to a task between them."""
+    """Run records that are up to ``disorder`` ms late through a task, with checkpoints and restores between rows."""
     draw = random.Random(seed)
     task, seen = Task(wait_ms), {key: [] for key in ("a", ("b", 1))}  # type: dict[Any, list[int]], Task
     now = 0
@@ -103,7 +103,7 @@ def worked(seed: int, disorder: int, wait_ms: int) -> tuple[dict[Any, list[int]]
     return seen, task
 
 
-def test_without_late_records_each_session_is_shown_once_and_whole() -> None:
+def test_each_session_is_emitted_once_without_late_records() -> None:
     for seed in SEEDS:
         seen, task = worked(seed, disorder=6, wait_ms=7)
         assert task.late == []
@@ -111,7 +111,7 @@ def test_without_late_records_each_session_is_shown_once_and_whole() -> None:
         assert shown == Counter((key, *each) for key, times in seen.items() for each in truth(times))
 
 
-def test_what_is_late_is_told_and_nothing_is_lost() -> None:
+def test_late_records_are_reported_and_none_is_lost() -> None:
     for seed in SEEDS:
         seen, task = worked(seed, disorder=30, wait_ms=1)
         numbers = Counter({key: len(times) for key, times in seen.items() if times})
@@ -123,13 +123,13 @@ def test_what_is_late_is_told_and_nothing_is_lost() -> None:
         assert not -numbers
 
 
-def test_a_late_row_joins_what_is_open() -> None:
+def test_late_row_joins_an_open_session() -> None:
     task = Task(1)
     task.add("a", [10, 20, 25])  # 10 is a session of its own
     task.close(25)
     assert [(e.start, e.acc[0]) for e in task.shown] == [(10, 10)]
-    task.add("a", [16])  # its own session would end at 21, and it touches the open one
-    task.add("a", [9])  # would end at 14, and touches none
+    task.add("a", [16])  # its own session would end at 21, but it touches the open one
+    task.add("a", [9])  # would end at 14, and touches no session
     assert [row[1] for row in task.late] == [9]
     task.close(100)
     assert [(e.start, e.acc[0], len(e.acc[1])) for e in task.shown[1:]] == [(16, 25, 3)]
@@ -142,12 +142,12 @@ def sessions_of(times: list[int]) -> list[Windowed]:
     return run(builder.build())["out"]
 
 
-def test_records_just_the_gap_apart_are_in_one_session() -> None:
+def test_records_one_gap_apart_share_a_session() -> None:
     assert sessions_of([12, -3, 7, 2, 13, 30]) == [Windowed("a", -3, 18, 5), Windowed("a", 30, 35, 1)]
     assert sessions_of([0, 6]) == [Windowed("a", 0, 5, 1), Windowed("a", 6, 11, 1)]
 
 
-def test_what_sessions_cannot_do_is_refused() -> None:
+def test_invalid_session_window_is_rejected() -> None:
     with pytest.raises(TopologyError, match="the gap of a session window"):
         session(0)
     builder = Builder("p")

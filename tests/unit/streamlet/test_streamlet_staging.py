@@ -1,4 +1,4 @@
-"""Prepared output that is gone is told apart from output that was committed before."""
+"""Staged output: missing prepared output is distinguished from committed output."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from heronry.streamlet.online.staging import StagingFolder
 from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
 
 LIFE = 1_700_000_000_000
-# What happens to one task's output: a checkpoint that writes something or nothing, a commit that dies on its way (after
-# the files, after the mark), a commit that comes again, a new process.
+# Events for one task's output: a checkpoint with or without data, a commit that dies after the files or after
+# the mark, a repeated commit, and a new process.
 STEPS = st.lists(st.sampled_from(["write", "nothing", "half", "marked", "again", "restart"]), max_size=20)
 
 
@@ -31,9 +31,7 @@ def prepared(staging: StagingFolder, number: int, task: int = 7) -> str:
 
 
 @given(STEPS, st.booleans())
-def test_a_commit_that_comes_again_finds_its_mark_and_one_whose_output_is_gone_does_not(
-    steps: list[str], elsewhere: bool
-) -> None:
+def test_repeated_commit_finds_its_mark_and_missing_output_is_detected(steps: list[str], elsewhere: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         staging = StagingFolder(root, "out", 0, 1, LIFE)
@@ -45,11 +43,11 @@ def test_a_commit_that_comes_again_finds_its_mark_and_one_whose_output_is_gone_d
                 staging.commit(done[-1], certain=True)
             elif step != "nothing":
                 token = prepared(staging, number)
-                if step == "half":  # its files are there, the folder waits
+                if step == "half":  # the files are in place, the folder remains
                     (root / f".out-{token}" / f"7-{number}.json").rename(root / f"7-{number}.json")
                     staging = StagingFolder(root, "out", 0, 1, LIFE)
                 staging.commit(token, certain=True)
-                if step == "marked":  # the process dies before anybody hears of it
+                if step == "marked":  # the process dies before it reports the commit
                     staging = StagingFolder(root, "out", 0, 1, LIFE)
                 done.append(token)
                 staging.commit(token, certain=True)
@@ -65,7 +63,7 @@ def test_a_commit_that_comes_again_finds_its_mark_and_one_whose_output_is_gone_d
             staging.commit(token, certain=True)
 
 
-def test_marks_are_of_a_task_and_of_one_life(tmp_path: Path) -> None:
+def test_marks_belong_to_one_task_and_one_life(tmp_path: Path) -> None:
     first = StagingFolder(tmp_path, "out", 0, 2, LIFE)
     first.commit(prepared(first, 9), certain=True)
     with pytest.raises(OutputIsGone):
@@ -73,20 +71,20 @@ def test_marks_are_of_a_task_and_of_one_life(tmp_path: Path) -> None:
     with pytest.raises(OutputIsGone):
         StagingFolder(tmp_path, "out-x", 0, 2, LIFE).commit("1-9-7-ab", certain=True)
     first.commit("1-8-7-ab", certain=True)
-    second = StagingFolder(tmp_path, "out", 0, 2, LIFE + 1)  # a namesake begins
+    second = StagingFolder(tmp_path, "out", 0, 2, LIFE + 1)  # another topology of the same name starts
     with pytest.raises(OutputIsGone):
         second.commit("1-8-7-ab", certain=True)
     assert list(tmp_path.glob(".out-done-*")) == []
 
 
-def test_a_mark_that_was_followed_by_another_one_goes_and_no_newer_one(tmp_path: Path) -> None:
+def test_superseded_mark_is_removed_and_newer_ones_stay(tmp_path: Path) -> None:
     first = StagingFolder(tmp_path, "out", 0, 2, LIFE)
     first.commit(prepared(first, 8), certain=True)
     (older,) = tmp_path.glob(".out-done-*")
     kept = older.with_name("aside")
     older.rename(kept)
     first.commit(prepared(first, 9), certain=True)
-    kept.rename(older)  # as a death between the new mark and the end of the old one leaves it
+    kept.rename(older)  # as left by a death between writing the new mark and removing the old one
     listed = Marks.middles
 
     def and_another_task_commits(self: Marks) -> Iterator[str]:
@@ -103,7 +101,7 @@ def test_a_mark_that_was_followed_by_another_one_goes_and_no_newer_one(tmp_path:
 
 
 def gone(went: bool) -> None:
-    """All tasks die before they commit, and what one of them has prepared is on another host."""
+    """Let all tasks die before they commit, with the prepared output of one on another host."""
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         folder = Path(name)
         builder = Builder("gone", {"user.streamlet.folder": f"{folder}/own"})
@@ -131,9 +129,9 @@ def gone(went: bool) -> None:
             assert f"'out': what task {last} has written for checkpoint 1 is not in" in named, "lost without a word"
 
 
-def test_output_that_is_gone_is_named() -> None:
+def test_missing_output_is_named() -> None:
     gone(went=False)
 
 
-def test_output_of_a_task_that_went_is_missed_by_the_one_that_took_over() -> None:
+def test_missing_output_of_a_removed_task_is_detected_by_its_successor() -> None:
     gone(went=True)

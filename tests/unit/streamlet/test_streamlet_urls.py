@@ -1,4 +1,4 @@
-"""Files at URLs: the laws of local files over ``memory://``, files that change, ranges, refusals, secrets."""
+"""Files at URLs: same behaviour as local files over ``memory://``, changed files, ranges, errors and secrets."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PACK: dict[str, Callable[[bytes], bytes]] = {
 
 @contextmanager
 def two_places() -> Iterator[tuple[Path, str]]:
-    """A folder, and an empty URL of this process's memory."""
+    """Provide a folder and an empty URL in this process's memory."""
     folder = Path(tempfile.mkdtemp(prefix="heronry-urls-"))
     try:
         yield folder, f"memory:/{folder}"
@@ -58,7 +58,7 @@ def put(url: str, name: str, data: bytes) -> None:
 
 
 def refusal(call: Callable[[], Any]) -> str:
-    """What it is refused with; nothing if it is not."""
+    """Return the text of the rejection, or an empty string."""
     try:
         call()
     except ReadError as error:
@@ -76,7 +76,7 @@ def lines(draw: random.Random, form: str) -> bytes:
 
 
 def pieces(source: FileSource, size: int) -> list[tuple[str, FilePiece]]:
-    """Each by a reader of its own, which begins where the one before has ended, as after a restore."""
+    """Read each piece with a new reader that starts where the previous one ended, as after a restore."""
     found = []
     with closing(tree_of(source)) as tree:
         for name, seen in sorted(listing_of(source, tree).items()):
@@ -92,8 +92,8 @@ def pieces(source: FileSource, size: int) -> list[tuple[str, FilePiece]]:
     return found
 
 
-def test_files_at_a_url_are_read_as_here() -> None:
-    """Whatever their names, folders and packing, in pieces of any size, each perhaps the first after a fault."""
+def test_files_at_a_url_are_read_like_local_files() -> None:
+    """Covers names, folders, compression and pieces of any size, each possibly the first after a fault."""
     for seed in SEEDS:
         draw = random.Random(seed)
         form = draw.choice(["text", "json", "csv"])
@@ -118,8 +118,8 @@ def test_files_at_a_url_are_read_as_here() -> None:
             assert again == [record for record, _ in read_all(here)]
 
 
-def test_a_folder_that_grows_at_a_url_is_read_once() -> None:
-    """Lines that are appended and files that come, whatever dies, however many tasks there are."""
+def test_growing_folder_at_a_url_is_read_once() -> None:
+    """Lines are appended and files added, with faults and any number of tasks."""
     for seed in SEEDS[:6]:
         draw = random.Random(seed)
         with two_places() as (folder, url):
@@ -147,9 +147,8 @@ def test_a_folder_that_grows_at_a_url_is_read_once() -> None:
             assert sorted(read(folder / "out")) == list(range(written)), seed
 
 
-def test_a_file_that_was_changed_is_not_read_on() -> None:
-    """Neither by the reader that has it open, nor by one that goes on in its middle; what has come later is no part of
-    a source that does not grow."""
+def test_changed_file_is_not_read_further() -> None:
+    """Applies to an open reader and to one that resumes. Later files are not part of a fixed source."""
     data = b"".join(b"%d\n" % n for n in range(1000))
     for change in (data[:-4] + b"new\n", data + b"more\n", data[:50]):
         with two_places() as (folder, url):
@@ -179,14 +178,14 @@ def test_a_file_that_was_changed_is_not_read_on() -> None:
         assert sorted(map(int, read(folder / "out"))) == list(range(1000))
 
 
-def test_a_file_that_is_changed_while_the_topology_is_down_fails_it() -> None:
+def test_file_changed_during_downtime_fails_the_topology() -> None:
     with two_places() as (folder, url):
         put(url, "a", b"%09999d\n" % 7 * 2000)
         builder = Builder("changed", {"user.streamlet.folder": str(folder / "own")})
         builder.source(files(url, "text"), name="lines").sink(to_files(folder / "out"), name="out")
         with importable(builder):
             world = OnlineEngine(definition_of(builder), folder, 1)
-            world.clock.now += 3.0  # it is time for a checkpoint, while there is something to read
+            world.clock.now += 3.0  # a checkpoint is due while there is input left
             while world.last.checkpoint < 1:
                 world.deliver()
                 world.step(world.random.choice(world.plan.tasks()))
@@ -198,7 +197,7 @@ def test_a_file_that_is_changed_while_the_topology_is_down_fails_it() -> None:
             world.stop()
 
 
-def test_a_file_that_has_changed_since_it_was_read_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_file_changed_after_it_was_read_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     with two_places() as (folder, url):
         builder = Builder("again", {"user.streamlet.folder": str(folder / "own")})
         builder.source(files(url, "text", grows=True), name="lines").sink(to_files(folder / "out"), name="out")
@@ -213,7 +212,7 @@ def test_a_file_that_has_changed_since_it_was_read_is_told_once(caplog: pytest.L
         assert caplog.text.count("a.gz has changed since it was read: its new contents are not read") == 1
 
 
-def test_columns_and_archives_at_a_url() -> None:
+def test_columns_and_archives_at_a_url_are_read() -> None:
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     orc = pytest.importorskip("pyarrow.orc")
     rows = [{"a": n, "b": str(n)} for n in range(10_000)]
@@ -244,7 +243,7 @@ def test_columns_and_archives_at_a_url() -> None:
                         open_reader(there, "date=1970-01-01/hour=00", 0, 0, tree, version).read()
 
 
-def test_a_table_at_a_url_is_looked_up() -> None:
+def test_lookup_table_at_a_url_is_read() -> None:
     with two_places() as (folder, url):
         put(url, "table.csv", b"k,v\na,1\nb,2\n")
         builder = Builder("table", {"user.streamlet.folder": str(folder / "own")})
@@ -258,7 +257,7 @@ def test_a_table_at_a_url_is_looked_up() -> None:
         assert read(folder / "out") == ["1"]
 
 
-def test_what_goes_on_in_the_middle_fetches_what_is_behind(tmp_path: Path) -> None:
+def test_resumed_read_fetches_only_the_rest(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x" * 99 + b"\n" + b"%09d\n" % 7 * (10 * RANGE_BYTES // 10))
     (tmp_path / "secret").write_text("x")
     with range_server(tmp_path) as server:
@@ -282,7 +281,7 @@ def test_what_goes_on_in_the_middle_fetches_what_is_behind(tmp_path: Path) -> No
     assert not left, "a task that is closed leaves no thread"
 
 
-def test_urls_that_no_program_may_name(tmp_path: Path) -> None:
+def test_invalid_urls_are_rejected_without_their_secrets(tmp_path: Path) -> None:
     for make, told in (
         (lambda: files("s3://me:hush-hush@bucket/x", "text"), r"s3://bucket/x holds a secret.*options="),
         (lambda: files("https://host/x?X-Amz-Signature=hush-hush", "text"), "https://host/x holds a secret"),
@@ -309,7 +308,7 @@ def test_urls_that_no_program_may_name(tmp_path: Path) -> None:
     assert note.startswith("step 'a': nonsense://far/in has an unknown scheme")
 
 
-def test_what_cannot_be_opened_is_told_without_its_secrets(tmp_path: Path) -> None:
+def test_unopenable_url_is_reported_without_its_secrets(tmp_path: Path) -> None:
     options = tmp_path / "options.json"
     options.write_text(json.dumps({"known_hosts": str(tmp_path / "none"), "password": "hush-hush"}))
     for url, file, told in (

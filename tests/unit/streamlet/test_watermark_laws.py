@@ -1,4 +1,4 @@
-"""A watermark never falls, and is never beyond a channel that tells its time and did so before."""
+"""Watermark: never falls, and never exceeds an active channel with a known time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ said = st.tuples(st.sampled_from(CHANNELS), st.sampled_from(["seen", "time", "id
 
 
 @given(words=st.lists(said, max_size=30))
-def test_a_watermark_never_falls(words: list[tuple[str, str, int]]) -> None:
+def test_watermark_never_falls(words: list[tuple[str, str, int]]) -> None:
     watermark, least = Watermark(CHANNELS), None
     times: dict[str, int] = {}
     idle: set[str] = set()
@@ -54,9 +54,7 @@ def test_a_channel_whose_marks_state_the_time_begins_again() -> None:
 
 
 @given(held_times=st.lists(st.integers(0, 50), min_size=1), last=st.integers(0, 50))
-def test_a_channel_that_is_held_holds_the_watermark_and_begins_again_when_it_is_released(
-    held_times: list[int], last: int
-) -> None:
+def test_held_channel_holds_the_watermark_until_released(held_times: list[int], last: int) -> None:
     watermark = Watermark(("a", "b"))
     watermark.seen("b", 60)
     watermark.mark("a", Mark.HOLD)

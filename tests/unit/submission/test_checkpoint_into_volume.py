@@ -1,5 +1,7 @@
-"""Submissions that begin with a checkpoint where containers have storage of their own: whatever the watch of the
-scheduler looks at meanwhile, the checkpoint is there before anything starts, or nothing is left of it."""
+"""Submissions from a checkpoint where containers have their own storage.
+
+The scheduler may observe at any step: the checkpoint is complete before a start, or nothing of it remains.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ CHECKPOINTS = "topology/checkpoints"
 
 
 class Watched(FakeEngine):
-    """Between any two steps somebody looks."""
+    """Engine that calls ``looks`` between any two steps."""
 
     looks: Callable[[], object] = staticmethod(lambda: None)
 
@@ -52,7 +54,7 @@ class Watched(FakeEngine):
 
 
 class World:
-    """A cluster with a checkpoint that has a name; ``commits`` is called before each transaction."""
+    """Cluster with a named checkpoint; ``commits`` is called before each transaction."""
 
     def __init__(self, home: Path) -> None:
         self.machine = Machine()
@@ -120,7 +122,7 @@ def in_world(scenario: Callable[[World], None]) -> None:
             world.store.close()
 
 
-def test_it_is_in_the_volume_before_anything_starts() -> None:
+def test_checkpoint_is_in_the_volume_before_a_start() -> None:
     def scenario(world: World) -> None:
         world.watch_each_step()
         world.submit()
@@ -129,8 +131,8 @@ def test_it_is_in_the_volume_before_anything_starts() -> None:
     in_world(scenario)
 
 
-def test_who_comes_while_somebody_looks_is_not_taken_for_over() -> None:
-    """The store is asked before the transaction, and what it said is acted on behind it."""
+def test_new_submission_is_not_removed_by_a_concurrent_observation() -> None:
+    """The scheduler reads the store before the transaction and acts on the result after it."""
 
     def scenario(world: World) -> None:
         ready, go = threading.Event(), threading.Event()
@@ -160,7 +162,7 @@ def test_who_comes_while_somebody_looks_is_not_taken_for_over() -> None:
     in_world(scenario)
 
 
-def test_what_fails_leaves_nothing() -> None:
+def test_failed_submission_leaves_nothing() -> None:
     def fails(world: World, kind: type[Exception], words: str, **config: Any) -> None:
         with pytest.raises(kind, match=words):
             world.submit(**config)
@@ -188,7 +190,7 @@ def test_what_fails_leaves_nothing() -> None:
         in_world(scenario)
 
 
-def test_what_a_process_that_died_has_left_goes_with_the_next_look() -> None:
+def test_leftovers_of_a_dead_process_are_removed_by_the_next_scheduler() -> None:
     def scenario(world: World) -> None:
         world.before_each_commit(sys.exit)
         with pytest.MonkeyPatch.context() as patch:

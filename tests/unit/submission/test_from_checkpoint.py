@@ -1,4 +1,4 @@
-"""Submissions that begin with a checkpoint, and named checkpoints, over real files: all or nothing."""
+"""Submissions from a checkpoint, and named checkpoints, on real files: all or nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KEEPS = {"topology.reliability.mode": "EFFECTIVELY_ONCE"}
 
 
 def checkpoint(folder: CheckpointFolder) -> Manifest:
-    """Number 9 of a spout with two tasks, which have taken it in generation 4."""
+    """Write checkpoint 9 of a spout with two tasks, taken in generation 4."""
     parts = []
     for task in (1, 2):
         draft = StatePart("words", task, 7, 4, 9, 0, 0, "")
@@ -42,7 +42,7 @@ def checkpoint(folder: CheckpointFolder) -> Manifest:
 
 
 class World:
-    """A home, a checkpoint with a name in it, a service. ``words`` is submitted with two tasks."""
+    """Home with a named checkpoint and a service. ``words`` is submitted with two tasks."""
 
     def __init__(self, home: Path, shared: bool = True) -> None:
         self.home = home
@@ -77,7 +77,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def test_its_files_are_its_own_and_its_launch_says_where_it_begins(world: World) -> None:
+def test_checkpoint_files_are_copied_and_the_launch_names_the_start(world: World) -> None:
     world.submit("local/me/default/before@good")
     launch = load_launch(world.place)
     assert launch is not None
@@ -93,7 +93,7 @@ def test_its_files_are_its_own_and_its_launch_says_where_it_begins(world: World)
 
 
 @pytest.mark.parametrize("fails", ["start", "damage", "others"])
-def test_what_fails_leaves_nothing_in_the_storage(world: World, fails: str, tmp_path: Path) -> None:
+def test_failed_submission_leaves_nothing_in_the_storage(world: World, fails: str, tmp_path: Path) -> None:
     storage = tmp_path / "storage"
     config = {"topology.stateful.checkpoint.storage": storage.as_uri()}
     expected: type[BaseException] = DamagedCheckpoint
@@ -126,25 +126,25 @@ def test_what_fails_leaves_nothing_in_the_storage(world: World, fails: str, tmp_
         ("", UsageError),
     ],
 )
-def test_other_references_are_refused(world: World, reference: str, error: type[Exception]) -> None:
+def test_invalid_checkpoint_reference_is_rejected(world: World, reference: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         world.submit(reference)
     assert world.nothing_is_left()
 
 
-def test_a_component_of_another_name_is_no_heir(world: World) -> None:
+def test_state_of_a_renamed_component_is_rejected(world: World) -> None:
     with pytest.raises(InvalidTopology, match="words: unknown component"):
         world.submit("local/me/default/before@good", name="others")
 
 
-def test_of_several_one_has_to_be_said(world: World) -> None:
+def test_ambiguous_checkpoint_folder_requires_a_number(world: World) -> None:
     world.kept.write_manifest(replace(world.manifest, checkpoint=8))
     with pytest.raises(UsageError, match=r"Write|'8', '9'"):
         world.submit(world.kept.folder.as_uri())
     world.submit(f"{world.kept.folder.as_uri()}@9")
 
 
-def test_an_api_server_takes_no_folders_and_puts_nothing_elsewhere_into_containers(tmp_path: Path) -> None:
+def test_api_server_rejects_folders_and_foreign_container_storage(tmp_path: Path) -> None:
     world = World(tmp_path, shared=False)
     with pytest.raises(UsageError, match="the api server takes checkpoints of its own cluster only"):
         world.submit(world.kept.folder.as_uri())
@@ -158,7 +158,7 @@ def test_an_api_server_takes_no_folders_and_puts_nothing_elsewhere_into_containe
     assert world.nothing_is_left()
 
 
-def test_a_name_is_given_once_and_stands_for_a_whole_one(world: World) -> None:
+def test_checkpoint_name_is_unique_and_requires_whole_files(world: World) -> None:
     with pytest.raises(ExistsAlready):
         world.named.save(world.source, world.manifest, *WHOSE, "good")
     with pytest.raises(UsageError):
@@ -170,14 +170,14 @@ def test_a_name_is_given_once_and_stands_for_a_whole_one(world: World) -> None:
     assert [path.name for path in world.kept.folder.parent.iterdir()] == ["good"]
 
 
-def test_a_name_is_refused_to_what_would_fill_the_disk(world: World) -> None:
+def test_checkpoint_that_would_fill_the_disk_is_not_saved(world: World) -> None:
     part = replace(world.manifest.parts[0], size=2**62)
     with pytest.raises(Failure, match="more than half"):
         world.named.save(world.source, replace(world.manifest, parts=(part,)), *WHOSE, "large")
     assert [path.name for path in world.kept.folder.parent.iterdir()] == ["good"]
 
 
-def test_named_checkpoints_are_listed_when_the_name_is_submitted_again_without_state(world: World) -> None:
+def test_named_checkpoints_are_listed_after_a_resubmission_without_state(world: World) -> None:
     spout = ComponentSpec("words", ComponentKind.SPOUT, "m:Word", 2)
     definition = TopologyDefinition("before", "before-2", (spout,))
     (world.home / "package").mkdir()

@@ -1,4 +1,4 @@
-"""What a cluster grants in all: whoever asks for more is told of what there is too little."""
+"""Quota of a cluster: sums of granted resources, and messages for exceeded limits."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ _bounds = st.none() | st.integers(0, 30)
 _quotas = st.builds(Quota, _bounds, _bounds, _bounds, _bounds)
 
 
-def test_a_plan_is_counted_with_the_masters_container() -> None:
+def test_amount_of_a_plan_includes_the_master_container() -> None:
     assert ONE.containers == 2
     assert ONE.cores > 0
     assert ONE.ram_bytes > 0
     assert ONE.disk_bytes == DEFAULT_BYTES
 
 
-def test_standbys_count_with_what_a_master_needs() -> None:
+def test_standbys_count_like_a_master() -> None:
     config = {"topology.master.replicas": 3}
     more = amount_of(Granted(TopologyDefinition("words", "words-1", (SPOUT,), config), pack(WORDS)))
     assert more == ONE + Amount(1.0, 512 * MiB, 2)
 
 
 @given(_quotas, st.lists(_amounts, max_size=4), _amounts)
-def test_what_is_granted_stays_within_every_bound(quota: Quota, granted: list[Amount], wanted: Amount) -> None:
+def test_granted_total_stays_within_every_bound(quota: Quota, granted: list[Amount], wanted: Amount) -> None:
     total = sum(granted, wanted)
     bounds = (
         (quota.cores, total.cores), (quota.ram_bytes, total.ram_bytes), (quota.containers, total.containers),
@@ -71,13 +71,13 @@ def test_what_is_granted_stays_within_every_bound(quota: Quota, granted: list[Am
         (Quota(disk_bytes=2 * ONE.disk_bytes - 1), "MiB of disk"),
     ],
 )
-def test_the_refusal_says_what_is_spent(quota: Quota, what: str) -> None:
+def test_quota_error_names_the_spent_resource(quota: Quota, what: str) -> None:
     with pytest.raises(QuotaSpent, match=f"{what} in total: .* are in use, and this topology requests"):
         quota.check([ONE], ONE)
 
 
 class Cluster:
-    """A service with a quota, and as many submissions as are asked for."""
+    """Service with a quota and any number of submissions."""
 
     def __init__(self, home: Path, quota: Quota) -> None:
         self.home = home
@@ -91,7 +91,7 @@ class Cluster:
     def submit(
         self, name: str, serial: int = 1, *, replace: bool = False, told: Callable[[str], None] = silent
     ) -> bool:
-        """False if the quota is spent."""
+        """Submit a topology; return False if the quota is spent."""
         package = self.home / f"staged-{name}-{serial}"
         package.mkdir()
         definition = TopologyDefinition(name, f"{name}-{serial}", (SPOUT,))
@@ -109,7 +109,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return Cluster(tmp_path / "home", Quota(containers=4))
 
 
-def test_what_is_killed_or_refused_is_free_again(cluster: Cluster) -> None:
+def test_killed_and_rejected_topologies_release_their_quota(cluster: Cluster) -> None:
     assert cluster.submit("a")
     assert cluster.submit("b")
     assert not cluster.submit("c")
@@ -125,7 +125,6 @@ def test_what_is_killed_or_refused_is_free_again(cluster: Cluster) -> None:
 
 
 def test_concurrent_submits_share_the_remaining_quota(cluster: Cluster) -> None:
-    """The cluster grants at most its quota."""
     with ThreadPoolExecutor(6) as pool:
         done = list(pool.map(cluster.submit, "abcdef"))
     assert sum(done) == 2
@@ -135,16 +134,16 @@ def test_concurrent_submits_share_the_remaining_quota(cluster: Cluster) -> None:
     cluster.store.close()
 
 
-def test_no_folder_takes_its_place_while_grants_are_summed_up(
+def test_folder_cannot_take_its_place_while_grants_are_summed(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sum looks at names first and at grants then: a folder that takes its place between them would be missed."""
+    """The sum lists names before it reads grants, so a folder renamed in between would be missed."""
     folder, both, same = cluster.home / "topologies/local/ada/default", threading.Barrier(2, timeout=60), []
 
     def slowly(homes: Homes, apart_from: Path) -> list[Amount]:
         if apart_from.name == "b":
             names = entries(folder)
-            both.wait()  # "a" is prepared, and takes its place unless something holds it
+            both.wait()  # "a" is prepared and takes its place unless blocked
             time.sleep(0.2)
             same.append(entries(folder) == names)
         return list(all_granted(homes, apart_from))
@@ -159,14 +158,14 @@ def test_no_folder_takes_its_place_while_grants_are_summed_up(
     monkeypatch.setattr("heron_control.submission.service.all_granted", slowly)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(cluster.submit, "a", told=told)
-        assert prepared.wait(60)  # it has its grant: before that both would wait for one lock
+        assert prepared.wait(60)  # it has its grant; before that both would wait for one lock
         assert pool.submit(cluster.submit, "b").result(60)
         assert first.result(60)
     assert same == [True]
     cluster.store.close()
 
 
-def test_a_folder_without_a_grant_counts_nothing(cluster: Cluster) -> None:
+def test_folder_without_a_grant_does_not_count(cluster: Cluster) -> None:
     folder = cluster.home / "topologies/local/ada/default/old"
     folder.mkdir(parents=True)
     (folder / grants.PLAN_FILE).write_bytes(b"\xff")

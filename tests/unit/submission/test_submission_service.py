@@ -1,6 +1,6 @@
-"""Submit and kill as the command line does them: what is told meanwhile, Ctrl-C, a store that takes no writes.
+"""Submit and kill from the command line: progress messages, Ctrl-C, and an unwritable store.
 
-What both callers share (all or nothing, races, crashes) is in ``tests/unit/heron_apiserver/test_topology_service.py``.
+Behaviour shared with the API server is tested in ``tests/unit/heron_apiserver/test_topology_service.py``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SPOUT = ComponentSpec("word", ComponentKind.SPOUT, "m:Word", 1, (StreamSchema(fi
 
 
 class ScriptedScheduler(LocalScheduler):
-    """The local one, but nothing runs: what it starts is a number, what it ends is in ``told``."""
+    """Local scheduler without processes: a start returns a number, and ``told`` records the calls."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -42,18 +42,18 @@ class ScriptedScheduler(LocalScheduler):
             raise KeyboardInterrupt
 
     def start(self, launch: Launch, launch_file: Path) -> int:
-        """Process 7."""
+        """Return process id 7."""
         self._at(f"start {launch.topology_id}")
         return 7
 
     def kill(self, launch: Launch, progress: Progress = silent, *, untold: bool = False) -> None:
-        """At once."""
+        """Return at once."""
         progress("waiting")
         self._at(f"kill {launch.topology_id}{' untold' if untold else ''}")
 
 
 class FullStore:
-    """A store whose disk is full for as long as ``full``."""
+    """Store whose disk is full while ``full`` is set."""
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
@@ -63,14 +63,14 @@ class FullStore:
         return getattr(self._store, name)
 
     def commit(self, operations: Sequence[Operation]) -> list[int]:
-        """Not now."""
+        """Fail while the disk is full."""
         if self.full:
             raise StoreUnavailable("the disk is full")
         return self._store.commit(operations)
 
 
 class World:
-    """A home, its store, a service."""
+    """Home, its store and a service."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -85,12 +85,12 @@ class World:
         self.service = self.at(home)
 
     def at(self, home: Path, *, shared: bool = False) -> SubmissionService:
-        """A service of another home over the same store."""
-        store: Any = self.store  # delegates the rest
+        """Return a service of another home over the same store."""
+        store: Any = self.store  # delegates everything else
         return SubmissionService(ClusterConfig(home, "local", self.address, shared), store, self.scheduler)
 
     def submit(self, serial: int = 1, **more: Any) -> int | None:
-        """A package, staged as the command line does it."""
+        """Submit a package staged as on the command line."""
         package = self.home / f"staged-{serial}"
         package.mkdir()
         (package / "words.py").write_text("x = 1\n")
@@ -99,7 +99,7 @@ class World:
         return self.service.submit(wanted, self.said.append, **more)
 
     def folders(self) -> list[str]:
-        """The folders of topologies, staged ones with them."""
+        """Return the topology folders, including staged ones."""
         return [path.name for path in self.home.glob("topologies/*/*/*/*")]
 
 
@@ -111,7 +111,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     made.real.close()
 
 
-def test_a_life_and_what_is_told_of_it(world: World) -> None:
+def test_submit_and_kill_report_their_progress(world: World) -> None:
     assert world.submit() == 7
     place = world.home / "topologies/local/ada/default/words"
     launch = Launch.load(place / "launch.json")
@@ -129,15 +129,15 @@ def test_a_life_and_what_is_told_of_it(world: World) -> None:
         world.service.kill("words", "ada", "default")
 
 
-def test_a_program_is_asked_for_by_the_variable_it_was_submitted_from(world: World) -> None:
-    world.submit()  # of the component's configuration: see SPOUT
+def test_kill_by_variable_name_suggests_the_topology_name(world: World) -> None:
+    world.submit()  # from the component's configuration: see SPOUT
     with pytest.raises(NotFound, match="the program in the variable 'text_words' runs as 'words'"):
         world.service.kill("text_words", "ada", "default")
     with pytest.raises(NotFound, match=r"unknown topology 'wrods' in local; did you mean 'words'\?"):
         world.service.kill("wrods", "ada", "default")
 
 
-def test_replace_ends_the_old_one_when_the_new_one_is_ready(world: World) -> None:
+def test_replace_ends_the_old_topology_when_the_new_one_is_ready(world: World) -> None:
     world.submit()
     world.submit(2, replace=True)
     assert world.scheduler.told == ["start words-1", "kill words-1", "start words-2"]
@@ -154,7 +154,7 @@ def test_ctrl_c_during_a_submit_leaves_nothing(world: World) -> None:
     assert world.submit(2) == 7
 
 
-def test_ctrl_c_while_it_stops_says_so_and_the_next_kill_finishes(world: World) -> None:
+def test_ctrl_c_during_a_kill_is_finished_by_the_next_kill(world: World) -> None:
     world.submit()
     world.scheduler.interrupts = "kill words-1"
     with pytest.raises(Interrupted, match="`heron kill` again finishes that"):
@@ -166,7 +166,7 @@ def test_ctrl_c_while_it_stops_says_so_and_the_next_kill_finishes(world: World) 
     assert world.folders() == []
 
 
-def test_who_insists_ends_the_processes_even_if_the_store_takes_no_writes(world: World) -> None:
+def test_insistent_kill_ends_processes_without_a_writable_store(world: World) -> None:
     world.submit()
     world.store.full = True
     with pytest.raises(StoreUnavailable):
@@ -182,7 +182,7 @@ def test_who_insists_ends_the_processes_even_if_the_store_takes_no_writes(world:
     assert topologies.list_topologies(world.real) == ()
 
 
-def test_homes_that_share_a_store_find_each_others_folders(world: World, tmp_path: Path) -> None:
+def test_homes_with_a_shared_store_find_each_others_folders(world: World, tmp_path: Path) -> None:
     world.submit()
     other = world.at(tmp_path / "other", shared=True)
     assert other.kill("words", "ada", "default", keep_logs=True) == str(
@@ -191,8 +191,8 @@ def test_homes_that_share_a_store_find_each_others_folders(world: World, tmp_pat
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_topology_that_calls_another_its_own_takes_nothing_of_it_along(world: World, shared: bool) -> None:
-    """It writes the other's folder and id into its own record; whoever kills it then must not remove that folder."""
+def test_forged_record_does_not_remove_another_topologys_folder(world: World, shared: bool) -> None:
+    """A topology wrote another's folder and id into its record; its kill must not remove that folder."""
     world.submit()
     victim = world.home / "topologies/local/ada/default/words"
     record = topologies.read_topology(world.real, "words")
@@ -204,7 +204,7 @@ def test_a_topology_that_calls_another_its_own_takes_nothing_of_it_along(world: 
 
 
 @pytest.mark.parametrize("serial", [None, 9])
-def test_a_store_that_somebody_wrote_to_leads_nowhere(world: World, tmp_path: Path, serial: int | None) -> None:
+def test_forged_home_is_not_removed(world: World, tmp_path: Path, serial: int | None) -> None:
     """User code may be able to write to its cluster's store: the folder it names is not removed."""
     world.submit()
     place = world.home / "topologies/local/ada/default/words"
@@ -222,7 +222,7 @@ def test_a_store_that_somebody_wrote_to_leads_nowhere(world: World, tmp_path: Pa
     assert world.folders() == []
 
 
-def test_a_name_that_is_not_there_is_not_held(tmp_path: Path) -> None:
+def test_unknown_topology_is_not_held(tmp_path: Path) -> None:
     world = World(tmp_path)
     held: list[Launch] = []
     world.scheduler.hold = held.append  # type: ignore[method-assign]

@@ -1,6 +1,9 @@
-"""``submit --replace`` of a topology with state, over real files and a real store: whatever fails or is interrupted at
-whichever step, the old one goes on, or the new one goes on where it ended, or it is said how it does. Draining needs a
-topology that runs (``tests/integration/front_door/test_replace_with_state.py``), and is played here."""
+"""``submit --replace`` of a stateful topology on real files and a real store.
+
+After a failure or interrupt at any step the old topology continues, or the new one continues from its end, or the
+message explains how to continue. Draining is simulated here; the real one is tested in
+``tests/integration/front_door/test_replace_with_state.py``.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ LABEL = "upgrade-9"
 
 
 class Interrupting(ScriptedScheduler):
-    """Does something at a step, in place of its work."""
+    """Scheduler that runs a scripted action at a step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +53,7 @@ class Interrupting(ScriptedScheduler):
 
 
 class World:
-    """The old topology runs; its checkpoint 9 is complete."""
+    """The old topology runs, and its checkpoint 9 is complete."""
 
     def __init__(self, home: Path, patch: pytest.MonkeyPatch) -> None:
         self.home = home
@@ -61,7 +64,7 @@ class World:
         self.service = SubmissionService(ClusterConfig(home, "local", address, True), self.store, self.scheduler)
         self.named = NamedCheckpoints(home, "local")
         self.notes: list[str] = []
-        self.states: list[TopologyState] = []  # that its master was told
+        self.states: list[TopologyState] = []  # as its master was told
         self.drains: Callable[[], int] = lambda: 9
         self.submit(1)
         self.old = CheckpointFolder(self.place / "checkpoints")
@@ -92,7 +95,7 @@ class World:
 
     @property
     def runs(self) -> str:
-        """The id of what the store has, whose folder is in its place."""
+        """The id of the stored topology, whose folder is in place."""
         try:
             stored = topologies.read_topology(self.store, NAME).execution
         except topologies.NoSuchTopology:
@@ -145,7 +148,7 @@ def raising(error: BaseException) -> Callable[[], Any]:
 
 
 def expect(kind: type[BaseException], call: Callable[[], None]) -> Any:
-    """What it raises."""
+    """Return the exception that the call raises."""
     try:
         call()
     except kind as error:
@@ -153,7 +156,7 @@ def expect(kind: type[BaseException], call: Callable[[], None]) -> Any:
     raise AssertionError(f"no {kind.__name__}")
 
 
-def test_the_new_one_goes_on_where_the_old_one_ended() -> None:
+def test_new_topology_continues_where_the_old_one_ended() -> None:
     def scenario(world: World) -> None:
         world.submit(2)
         world.check_new_goes_on()
@@ -164,7 +167,7 @@ def test_the_new_one_goes_on_where_the_old_one_ended() -> None:
     in_world(scenario)
 
 
-def test_what_has_no_place_is_refused_before_anything_is_done() -> None:
+def test_incompatible_replacement_is_rejected_before_any_step() -> None:
     def scenario(world: World) -> None:
         for serial, more in enumerate(({"component": "others"}, {"config": {}}), 2):
             error = expect(InvalidTopology, lambda serial=serial, more=more: world.submit(serial, **more))
@@ -179,11 +182,11 @@ def test_what_has_no_place_is_refused_before_anything_is_done() -> None:
     in_world(scenario)
 
 
-def test_what_fails_before_the_kill_leaves_the_old_one() -> None:
+def test_failure_before_the_kill_keeps_the_old_topology() -> None:
     def not_drained(world: World) -> None:
         world.drains = raising(NotDrained("task 3 has not committed yet"))
         assert "--without-state" in expect(NotDrained, lambda: world.submit(2)).cure
-        world.check_old_goes_on(drained=False)  # draining has had it go on itself
+        world.check_old_goes_on(drained=False)  # draining has resumed it
 
     def not_copied(world: World) -> None:
         part = max((world.old.folder / "parts").iterdir())
@@ -214,7 +217,7 @@ def test_what_fails_before_the_kill_leaves_the_old_one() -> None:
         in_world(scenario)
 
 
-def test_ctrl_c_behind_the_kill_waits_for_the_new_one() -> None:
+def test_ctrl_c_after_the_kill_waits_for_the_new_topology() -> None:
     for step in ("kill words-1", "start words-2"):
 
         def scenario(world: World, step: str = step) -> None:
@@ -227,7 +230,7 @@ def test_ctrl_c_behind_the_kill_waits_for_the_new_one() -> None:
         in_world(scenario)
 
 
-def test_what_fails_behind_the_kill_says_how_to_go_on() -> None:
+def test_failure_after_the_kill_names_how_to_continue() -> None:
     for step in ("kill words-1", "start words-2"):
 
         def scenario(world: World, step: str = step) -> None:

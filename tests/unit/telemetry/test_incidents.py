@@ -1,4 +1,4 @@
-"""Laws of happenings: none is lost, few are told, and reports that are lost or repeated change nothing."""
+"""Topology events in reports: complete, limited in number, and robust to lost or repeated reports."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def report(of: EventBuffer) -> ProcessMetrics:
 
 @ONE
 @given(CAME)
-def test_none_is_lost_and_few_are_told(came: list[tuple[float, str, int]]) -> None:
-    """``came``: after so many seconds, of this series, so many at once."""
+def test_events_are_complete_and_limited(came: list[tuple[float, str, int]]) -> None:
+    """``came``: (seconds since the last one, series, number of events)."""
     found, now, told, counted = EventBuffer(), 0.0, [], 0
     for pause, series, many in came:
         now += pause
@@ -53,7 +53,7 @@ def test_none_is_lost_and_few_are_told(came: list[tuple[float, str, int]]) -> No
 
 @ONE
 @given(st.lists(st.tuples(st.integers(0, 300), st.sampled_from(["taken", "lost", "twice"])), max_size=20))
-def test_each_is_new_once_or_missed(steps: list[tuple[int, str]]) -> None:
+def test_each_event_is_delivered_once_or_counted_as_missed(steps: list[tuple[int, str]]) -> None:
     found, number, before = EventBuffer(), 0, None
     seen: list[str] = []
     missed = 0
@@ -73,7 +73,7 @@ def test_each_is_new_once_or_missed(steps: list[tuple[int, str]]) -> None:
     assert seen[-min(number, MAX_EVENTS) :] == [f"{n}" for n in range(1, number + 1)][-min(number, MAX_EVENTS) :]
 
 
-def test_many_series_are_told_as_one_of_their_kind() -> None:
+def test_many_series_are_merged_into_one_of_their_kind() -> None:
     found = EventBuffer()
     for number in range(MAX_SERIES + 50):
         found.note(TopologyEvent(1.0, "pressure", f"spout{number}", 1, "", ""))
@@ -83,7 +83,7 @@ def test_many_series_are_told_as_one_of_their_kind() -> None:
     assert (found.count, found.list_events()[-1].count) == (MAX_SERIES + MAX_SINGLE + 1, 40)
 
 
-def test_texts_are_cut_and_a_clock_set_back_ends_the_window() -> None:
+def test_texts_are_truncated_and_a_clock_set_back_ends_the_window() -> None:
     found = EventBuffer()
     found.note(TopologyEvent(1000.0, "restore", "", 1, "x" * 2000, "y" * 5000))
     (told,) = found.list_events()
@@ -94,7 +94,7 @@ def test_texts_are_cut_and_a_clock_set_back_ends_the_window() -> None:
     assert found.count == MAX_SINGLE + 1
 
 
-def test_a_report_carries_them_over_the_wire() -> None:
+def test_report_carries_events_over_the_wire() -> None:
     telemetry = Telemetry("__tmanager__", "topology_master-0", 0, 0, 1)
     telemetry.happened("checkpoint", "checkpoint 1 begun", 12.5, "{}", what="begun")
     found = telemetry.report(13.0)

@@ -1,4 +1,4 @@
-"""The registry: one Heron name, one Prometheus name, nothing ambiguous."""
+"""Metric registry: one Heron name, one Prometheus name, without ambiguity."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_every_entry_follows_the_conventions_of_prometheus() -> None:
         assert metric.help
 
 
-def test_two_heron_names_share_a_prometheus_name_only_with_the_same_kind_and_meaning() -> None:
+def test_shared_prometheus_name_implies_the_same_kind_and_help() -> None:
     by_name: dict[str, MetricDefinition] = {}
     for metric in METRICS.values():
         other = by_name.setdefault(metric.prometheus, metric)
@@ -43,7 +43,7 @@ def test_two_heron_names_share_a_prometheus_name_only_with_the_same_kind_and_mea
 
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=lambda m: m.name)
-def test_a_keyed_name_splits_into_what_it_was_made_of(metric: MetricDefinition) -> None:
+def test_keyed_name_is_split_into_its_parts(metric: MetricDefinition) -> None:
     assert split_name(metric.name) == (metric, metric.name, "")
     key = {MetricKey.NONE: "", MetricKey.STREAM: "default", MetricKey.SOURCE: "word/default"}.get(
         metric.key, "container_1_word_3"
@@ -62,7 +62,7 @@ def test_keys_become_labels() -> None:
     assert by_instance.scale == pytest.approx(1e-3)
 
 
-def test_names_of_users_get_a_prefix_and_only_safe_characters() -> None:
+def test_user_names_get_a_prefix_and_safe_characters() -> None:
     assert prometheus_name("cache hits/by-day", MetricKind.COUNTER)[:2] == (
         "heron_user_cache_hits_total",
         {"stream": "by-day"},
@@ -70,7 +70,7 @@ def test_names_of_users_get_a_prefix_and_only_safe_characters() -> None:
     assert prometheus_name("größe", MetricKind.GAUGE).name == "heron_user_gr__e"
 
 
-def test_every_name_the_processes_count_under_is_in_the_table() -> None:
+def test_every_counted_name_is_registered() -> None:
     root = Path(__file__).resolve().parents[3]
     rooms = (
         "stream_manager", "heron_instance", "topology_master", "metrics_manager", "heron_container", "heron_scheduler",
@@ -86,7 +86,7 @@ def test_every_name_the_processes_count_under_is_in_the_table() -> None:
     assert sorted(unknown) == []
 
 
-def test_every_metric_of_the_table_is_counted_somewhere() -> None:
+def test_every_registered_metric_is_counted() -> None:
     root = Path(__file__).resolve().parents[3]
     names = {
         "stream_manager": STREAM_MANAGER_METRICS, "topology_master": TOPOLOGY_MASTER_METRICS,
@@ -105,7 +105,7 @@ def test_every_metric_of_the_table_is_counted_somewhere() -> None:
         files = [path for pattern in patterns for path in root.glob(pattern)]
         source = "".join(path.read_text() for path in files)
         for metric in table:
-            made = re.sub(r"generation-\d", "generation-{number}", metric.name)  # names put together from parts
+            made = re.sub(r"generation-\d", "generation-{number}", metric.name)  # names assembled from parts
             parts = re.match(r"__server/__([a-z]+(?:_tuples)?)_((?:to|from)_(?:workers|stmgrs))(_lost)?$", metric.name)
             found = made in source or constants.get(metric.name, "no constant") in source
             if not found and parts is not None:

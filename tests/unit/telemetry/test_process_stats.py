@@ -1,4 +1,4 @@
-"""What a process measures of itself: garbage collection, the lag of its loop, descriptors."""
+"""Process statistics: garbage collection, event loop lag and descriptors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from heron_runtime.model.metrics import MetricKind, split_name
 from heron_runtime.process_stats import GARBAGE, LoopLag, ProcessStats, own_usage
 
 
-def test_both_kinds_of_process_say_the_same_in_prometheus() -> None:
+def test_both_kinds_of_process_use_the_same_prometheus_names() -> None:
     names = []
     for instance in (True, False):
         counters, gauges = ProcessStats(instance=instance).read(3.0)
@@ -42,7 +42,7 @@ def test_descriptors_and_memory_are_those_of_this_process() -> None:
     assert after["__process/__mem_used_bytes"] > 1 << 20
 
 
-def test_collections_take_time_that_is_counted() -> None:
+def test_collection_time_is_counted() -> None:
     stats = ProcessStats(instance=True)
     counters = stats.read(0.0)[0]
     began = time.perf_counter()
@@ -54,8 +54,8 @@ def test_collections_take_time_that_is_counted() -> None:
     assert gc.callbacks.count(GARBAGE._collected) == 1
 
 
-def test_one_file_says_what_psutil_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    sum(n * n for n in range(1_000_000))  # some CPU
+def test_proc_stat_agrees_with_psutil(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sum(n * n for n in range(1_000_000))  # uses some CPU
     ours = own_usage()
     monkeypatch.setattr(process_stats, "STAT", tmp_path / "nowhere")
     theirs = own_usage()
@@ -63,19 +63,19 @@ def test_one_file_says_what_psutil_says(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert ours.system_seconds <= theirs.system_seconds
     assert theirs.memory_bytes == pytest.approx(ours.memory_bytes, rel=0.2)
     assert ours.threads == theirs.threads
-    assert 0 <= theirs.descriptors - ours.descriptors <= 1  # psutil counts the one by which it looks
+    assert 0 <= theirs.descriptors - ours.descriptors <= 1  # psutil itself opens one
 
 
-async def test_a_loop_that_is_held_up_says_so_once() -> None:
+async def test_blocked_loop_reports_its_lag_once() -> None:
     lag = LoopLag()
     lag.start()
     lag.start()
     await asyncio.sleep(0)
     held_ms = 1400
-    time.sleep(held_ms / 1000)  # what no task should do
+    time.sleep(held_ms / 1000)  # blocks the loop
     found = lag.take_ms()
     assert found >= held_ms - 1001
-    assert lag.take_ms() >= found  # the timer is late still: nobody has let it run
+    assert lag.take_ms() >= found  # the timer is still late because the loop has not run
     await asyncio.sleep(0.01)
     lag.take_ms()
     assert lag.take_ms() <= 0.0
@@ -83,7 +83,7 @@ async def test_a_loop_that_is_held_up_says_so_once() -> None:
     lag.stop()
 
 
-async def test_a_timer_of_somebody_else_tells_the_lag_as_well() -> None:
+async def test_external_timer_reports_its_lag() -> None:
     lag = LoopLag()
     assert lag.take_ms() == 0.0
     lag.expect(0.0)

@@ -1,4 +1,4 @@
-"""Telemetry: totals since the start, bounded, from any thread; sketches agree with the ddsketch library."""
+"""Telemetry: bounded totals since the start, from any thread; sketches agree with the ddsketch library."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def make(component: str = "word") -> Telemetry:
     return Telemetry(component, f"container_1_{component}_3", 1, 3, 77)
 
 
-def test_a_report_holds_totals_since_the_start() -> None:
+def test_report_contains_totals_since_the_start() -> None:
     measured = make()
     for _ in range(3):
         measured.count("__emit-count/default", 100)
@@ -43,13 +43,13 @@ def test_a_report_holds_totals_since_the_start() -> None:
     assert PROCESS_METRICS.decode(PROCESS_METRICS.encode(report)) == report
 
 
-def test_daemons_report_themselves_under_herons_names_for_daemons() -> None:
+def test_daemons_use_herons_names_for_daemons() -> None:
     report = make("__stmgr__").report(0.0)
     assert {"__process/__cpu_user_usec"} <= set(report.counters)
     assert {"__process/__mem_used_bytes", "__process/__fd_count"} <= set(report.gauges)
 
 
-def test_names_are_bounded_and_refusals_counted() -> None:
+def test_names_are_bounded_and_rejections_counted() -> None:
     measured = make()
     for number in range(recorder.MAX_NAMES + 50):
         measured.count(f"n{number}")
@@ -59,7 +59,7 @@ def test_names_are_bounded_and_refusals_counted() -> None:
     assert len(report.counters) + len(report.sketches) < recorder.MAX_NAMES + 20
 
 
-def test_exceptions_are_told_apart_by_traceback_and_bounded() -> None:
+def test_exceptions_are_distinguished_by_traceback_and_bounded() -> None:
     measured = make()
     for second in range(5):
         measured.exception("ValueError", f"bad {second}", "line 1", float(second))
@@ -76,7 +76,7 @@ def test_exceptions_are_told_apart_by_traceback_and_bounded() -> None:
     assert max(len(e.traceback) for e in kept) <= recorder.MAX_TRACEBACK_CHARACTERS
 
 
-def test_counting_from_several_threads_loses_nothing() -> None:
+def test_concurrent_counting_loses_nothing() -> None:
     measured = make()
 
     def work() -> None:
@@ -125,7 +125,7 @@ def test_sketches_add_like_numbers(a: list[float], b: list[float], c: list[float
     assert sum((sketch_codec.decode_sketch(sketch_codec.encode_sketch(s)) for s in (x, y, z)), Sketch()) == x + y + z
 
 
-def test_extreme_values_are_clamped_and_bad_bytes_refused() -> None:
+def test_extreme_values_are_clamped_and_bad_bytes_rejected() -> None:
     sketch = Sketch.of([0.0, -3.0, 1e-300, 1e300, math.inf])
     assert sketch.count == 5
     assert sketch.quantile(0.0) == 0.0
@@ -137,7 +137,7 @@ def test_extreme_values_are_clamped_and_bad_bytes_refused() -> None:
         sketch_codec.decode_sketch(ddsketch_pb2.DDSketch(zeroCount=1).SerializeToString())
 
 
-def test_exceptions_of_one_line_are_one_kind_whatever_they_say() -> None:
+def test_exceptions_of_one_line_are_grouped_for_any_message() -> None:
     measured = make()
     for name in ("ann", "bob", "cat"):
         frame = 'Traceback (most recent call last):\n  File "app.py", line 7, in process\n    count[name]\n'

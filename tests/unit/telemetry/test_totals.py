@@ -1,4 +1,4 @@
-"""All-time totals: never doubled, never falling, whatever is lost, repeated or reordered."""
+"""All-time totals: never doubled and never falling for lost, repeated or reordered reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from heron_runtime.wire.sketch_codec import encode_sketch
 
 
 def report(incarnation: int, time: float, count: float, started: float | None = None) -> ProcessMetrics:
-    """Incarnation n began at second 100 n; it has counted ``count`` by ``time``."""
+    """Return a report of incarnation n, started at second 100 n, with ``count`` at ``time``."""
     began = 100.0 * incarnation if started is None else started
     raised = ExceptionReport("word", "container_1_word_3", "E", "m", "t", int(count), began, began + time)
     return ProcessMetrics(
@@ -34,7 +34,7 @@ def total(process: ProcessTotals) -> tuple[float, float, int]:
     return counter, sketch, sum(e.count for e in process.exceptions())
 
 
-# One life: for each incarnation, the growing counts of its reports.
+# One life: the growing counts of the reports of each incarnation.
 lives = st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=6), min_size=1, max_size=6)
 
 
@@ -53,7 +53,7 @@ def truth(life: list[list[int]]) -> int:
 
 
 @given(lives, st.randoms(use_true_random=False))
-def test_order_and_repeats_do_not_matter(life: list[list[int]], chance: random.Random) -> None:
+def test_totals_are_independent_of_order_and_repeats(life: list[list[int]], chance: random.Random) -> None:
     reports = reports_of(life)
     shuffled = reports * 2
     chance.shuffle(shuffled)
@@ -67,7 +67,7 @@ def test_order_and_repeats_do_not_matter(life: list[list[int]], chance: random.R
 
 @given(lives, st.randoms(use_true_random=False))
 def test_folding_and_lossy_forwarding_never_double(life: list[list[int]], chance: random.Random) -> None:
-    """A metrics manager folds; what it tells the master is lost, repeated and late; both restart from what was sent."""
+    """The manager folds reports; those for the master are lost, repeated or late; both restart from sent reports."""
     manager, master = ProcessTotals(), ProcessTotals()
     sent: list[ProcessMetrics] = []
     highest = 0.0
@@ -92,7 +92,7 @@ def test_folding_and_lossy_forwarding_never_double(life: list[list[int]], chance
 
 
 @given(lives)
-def test_a_metrics_manager_that_lost_its_memory_makes_no_total_fall(life: list[list[int]]) -> None:
+def test_metrics_manager_without_memory_makes_no_total_fall(life: list[list[int]]) -> None:
     master = ProcessTotals()
     for amnesia in range(3):
         manager = ProcessTotals()
@@ -119,7 +119,7 @@ def test_sums_are_associative_and_commutative() -> None:
     assert totals.add_reports([]) is None
 
 
-def test_a_clock_set_back_does_not_hide_a_new_incarnation() -> None:
+def test_clock_set_back_does_not_hide_a_new_incarnation() -> None:
     process = ProcessTotals()
     process.take_new(report(1, 5, 10, started=1000.0))
     process.take_new(report(2, 5, 7, started=500.0))
@@ -130,7 +130,7 @@ def test_a_clock_set_back_does_not_hide_a_new_incarnation() -> None:
     assert newest.incarnation == 2
 
 
-def test_a_crash_loop_stays_bounded() -> None:
+def test_crash_loop_stays_bounded() -> None:
     manager, master = ProcessTotals(), ProcessTotals()
     for incarnation in range(1, 301):
         manager.take_new(report(incarnation, 1, 1))

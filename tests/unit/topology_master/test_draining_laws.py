@@ -1,4 +1,4 @@
-"""Updates where state is not kept: whatever happens, the next plan is one step further, or the old one again."""
+"""Updates of a stateless topology: the plan advances one step at a time or returns to the old one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OLD = packing(2)
 
 
 def swapped() -> PackingPlan:
-    """Tasks 2 and 4 change places."""
+    """Return the packing plan with tasks 2 and 4 exchanged."""
     first, second = OLD.containers
     return PackingPlan(
         OLD.topology,
@@ -45,7 +45,7 @@ NEW = swapped()
 
 
 class Steps:
-    """A master that stores what it decides at once, two stream managers, four tasks."""
+    """A master that stores its decisions at once, with two stream managers and four tasks."""
 
     def __init__(self, config: dict[str, object] | None = None) -> None:
         self.definition = definition(config)
@@ -61,12 +61,12 @@ class Steps:
         self.wanted = NEW
 
     def elect(self) -> None:
-        """Another one, that knows nothing."""
+        """Replace the master by one without memory."""
         self.draining = UpdateSequencer(self.membership)
         self.draining.advance(self.now_ms)
 
     def decide(self) -> bool:
-        """True if a plan was stored."""
+        """Run one decision; return whether a plan was stored."""
         registrations = self.membership.registrations()
         found = build_physical_plan(self.definition, self.wanted, registrations, self.plan, 1, RUNNING)
         assert found is not None
@@ -80,7 +80,7 @@ class Steps:
         return True
 
     def tell(self, container: int, silent_for: int | None = None, version: PlanVersion | None = None) -> None:
-        """A heartbeat: all tasks there are silent for this plan; the stream manager goes by that one."""
+        """Send a heartbeat: all tasks of the container have halted for this plan, and it follows that version."""
         number = self.plan.version.number if silent_for is None else silent_for
         tasks = self.plan.tasks_in(container)
         reports = tuple(ParticipantReport(task_participant(task), 1, TaskReport(0, aligned=number)) for task in tasks)
@@ -97,7 +97,7 @@ class Steps:
             pass
 
 
-def test_it_drains_settles_and_goes_on() -> None:
+def test_update_drains_settles_and_resumes() -> None:
     steps = Steps()
     assert steps.decide()
     assert (steps.plan.standstill, steps.plan.packing) == (DRAINING, OLD)
@@ -123,7 +123,7 @@ def test_it_drains_settles_and_goes_on() -> None:
     assert not steps.decide()
 
 
-def test_what_does_not_come_to_rest_is_not_waited_for_and_named() -> None:
+def test_tasks_that_do_not_drain_are_named_and_not_waited_for() -> None:
     steps = Steps()
     steps.settle()
     steps.tell(1)
@@ -140,7 +140,7 @@ def test_what_does_not_come_to_rest_is_not_waited_for_and_named() -> None:
     assert again.undrained == said, "it stands until the next update"
 
 
-def test_a_stream_manager_that_begins_anew_ends_the_wait() -> None:
+def test_restarted_stream_manager_ends_the_wait() -> None:
     steps = Steps()
     steps.settle()
     steps.membership.register(7, registration(2, incarnation=2))
@@ -149,14 +149,14 @@ def test_a_stream_manager_that_begins_anew_ends_the_wait() -> None:
     assert "a stream manager restarted in the meantime" in steps.plan.undrained
 
 
-def test_a_plan_that_does_not_settle_goes_on_and_says_so() -> None:
+def test_plan_that_does_not_settle_resumes_with_a_note() -> None:
     steps = Steps()
     steps.settle()
     steps.tell(1)
     steps.tell(2)
     assert steps.decide()
     steps.wait(SECS + 1)
-    steps.decide()  # hears of the step
+    steps.decide()  # the master learns of the step
     steps.wait(SECS)
     steps.settle()
     assert (steps.plan.standstill, steps.plan.undrained) == (NEITHER, NOT_SETTLED.format(SECS))
@@ -165,7 +165,7 @@ def test_a_plan_that_does_not_settle_goes_on_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("secs", [0.0, 5.0])
-def test_only_what_takes_tasks_away_is_waited_for(secs: float) -> None:
+def test_only_updates_that_remove_tasks_drain(secs: float) -> None:
     steps = Steps({"topology.update.drain.secs": secs})
     steps.wanted = packing(1)
     steps.decide()
@@ -184,7 +184,7 @@ ACTS = ("decide", "tell", "wait", "elect", "take back", "anew", "behind")
 
 
 @given(st.lists(st.tuples(st.sampled_from(ACTS), st.sampled_from([1, 2])), max_size=40))
-def test_it_ends_whoever_dies_and_whatever_is_wanted_meanwhile(acts: list[tuple[str, int]]) -> None:
+def test_update_ends_for_any_sequence_of_events(acts: list[tuple[str, int]]) -> None:
     steps = Steps()
     for act, container in acts:
         before = steps.plan
@@ -201,10 +201,10 @@ def test_it_ends_whoever_dies_and_whatever_is_wanted_meanwhile(acts: list[tuple[
         else:
             steps.wanted = OLD if act == "take back" else NEW
         assert steps.plan.standstill is not SETTLING or before.standstill in (DRAINING, SETTLING)
-    for _ in range(6):  # nobody says a word any more
+    for _ in range(6):  # no more messages
         steps.settle()
         steps.wait(SECS + 1)
     assert (steps.plan.standstill, steps.plan.packing) == (NEITHER, steps.wanted)
 
 
-# What somebody could get wrong.
+# Single rules that are easy to get wrong.

@@ -1,4 +1,4 @@
-"""Gauges over time: as a list of all values would answer, rolled up without a mean of means, in bounded memory."""
+"""Gauge history: answers equal those of a full list, roll-ups are exact, memory is bounded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def process(now: float, value: float, incarnation: int = 1, started: float = STA
 
 
 @given(reports, st.integers(1, 10_000), st.integers(0, 20_000))
-def test_points_answer_as_a_list_would(values: list[tuple[int, int]], seconds: int, later: int) -> None:
+def test_points_equal_those_of_a_full_list(values: list[tuple[int, int]], seconds: int, later: int) -> None:
     rings, everything, now = GaugeRings(), [], START
     for gap, value in values:
         now += gap
@@ -58,10 +58,10 @@ def test_points_answer_as_a_list_would(values: list[tuple[int, int]], seconds: i
     st.integers(1, 9), st.lists(st.tuples(st.integers(0, 12), st.integers(-9, 9)), max_size=30),
     st.integers(-20, 20), st.integers(1, 40),
 )  # fmt: skip
-def test_a_ring_answers_also_for_more_points_than_it_holds(
+def test_ring_answers_requests_for_more_points_than_it_holds(
     size: int, values: list[tuple[int, int]], later: int, count: int
 ) -> None:
-    """As a dictionary of the newest ``size`` points would, wherever the points asked for begin and end."""
+    """The answers equal those of a dictionary of the newest ``size`` points, for any requested range."""
     ring, kept, now = _Ring(size), dict[int, list[float]](), 50
     for gap, value in values:
         now += gap
@@ -80,8 +80,8 @@ def point_of(values: list[float]) -> GaugePoint:
     return GaugePoint(min(values), max(values), sum(values) / len(values), values[-1], len(values))
 
 
-def test_a_point_that_comes_round_holds_nothing_of_the_one_before() -> None:
-    """One value for each point without a gap, for longer than the ring is: each point is of its own value alone."""
+def test_reused_point_holds_nothing_of_the_previous_round() -> None:
+    """With one value per point for longer than the ring, each point has only its own value."""
     rings = GaugeRings()
     for second in range(0, 1_200, 5):
         rings.add(START + second, float(second))
@@ -90,7 +90,7 @@ def test_a_point_that_comes_round_holds_nothing_of_the_one_before() -> None:
     assert [point.minimum for point in points] == [point.last for point in points]
 
 
-def test_a_minute_is_the_roll_up_of_its_values_not_of_its_points() -> None:
+def test_minute_is_the_roll_up_of_its_values() -> None:
     rings = GaugeRings()
     for second, value in ((0, 10.0), (1, 10.0), (2, 10.0), (31, 50.0)):
         rings.add(START + second, value)
@@ -99,7 +99,7 @@ def test_a_minute_is_the_roll_up_of_its_values_not_of_its_points() -> None:
     assert (coarse.minimum, coarse.maximum, coarse.last, coarse.mean) == (10, 50, 50, 20)
 
 
-def test_what_is_not_a_number_is_no_value() -> None:
+def test_nan_is_ignored() -> None:
     rings = GaugeRings()
     rings.add(START, float("nan"))
     assert rings.together(START, 600).count == 0
@@ -107,7 +107,7 @@ def test_what_is_not_a_number_is_no_value() -> None:
     assert rings.together(START, 600).mean == 1
 
 
-def test_a_gauge_takes_no_more_memory_than_the_bound_says() -> None:
+def test_memory_of_a_gauge_is_within_its_bound() -> None:
     tracemalloc.start()
     try:
         made = [GaugeRings() for _ in range(200)]
@@ -116,11 +116,11 @@ def test_a_gauge_takes_no_more_memory_than_the_bound_says() -> None:
         taken = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, time_series.__file__)])
     finally:
         tracemalloc.stop()
-    each = sum(trace.size for trace in taken.traces) / len(made)  # of that file: libraries allocate, too
+    each = sum(trace.size for trace in taken.traces) / len(made)  # without the memory of other files
     assert 12_000 < each <= 13_200
 
 
-def test_a_store_shows_gauges_in_metrics_and_timelines() -> None:
+def test_store_shows_gauges_in_metrics_and_timelines() -> None:
     store = MetricStore(START)
     for second in range(0, 300, 5):
         report = process(START + second, float(second % 60))
@@ -140,10 +140,10 @@ def test_a_store_shows_gauges_in_metrics_and_timelines() -> None:
     assert (ranged.minima[-1], ranged.maxima[-1], ranged.means[-1]) == (0, 55, 27.5)
 
 
-def test_what_a_new_master_is_told_of_the_dead_is_no_news() -> None:
+def test_replayed_report_of_an_ended_process_is_not_fresh() -> None:
     store = MetricStore(START)
     ended, runs = process(START - 3000, 7.0, 1, START - 4000), process(START + 1, 8.0, 2, START - 10)
-    store.publish(START + 50_000, PublishMetrics(1, (ended,), START))  # another clock, far ahead of the sender's
+    store.publish(START + 50_000, PublishMetrics(1, (ended,), START))  # a clock far ahead of the sender's
     assert store.metrics(START + 50_000, MetricsRequest()).values == ()
     store.publish(START + 50_002, PublishMetrics(1, (ended, runs), START + 2))
     (value,) = store.metrics(START + 50_002, MetricsRequest("", 60)).values
@@ -153,7 +153,7 @@ def test_what_a_new_master_is_told_of_the_dead_is_no_news() -> None:
     assert seen == [7.0, 8.0]
 
 
-def test_the_late_word_of_an_old_incarnation_changes_no_gauge() -> None:
+def test_late_report_of_an_old_incarnation_changes_no_gauge() -> None:
     store = MetricStore(START)
     store.publish(START, PublishMetrics(1, (process(START, 1.0),)))
     store.publish(START + 1, PublishMetrics(1, (process(START + 1, 2.0, 2, START + 1),)))
@@ -162,7 +162,7 @@ def test_the_late_word_of_an_old_incarnation_changes_no_gauge() -> None:
     assert (series.values[-1], series.maxima[-1]) == (2.0, 2.0)
 
 
-def test_beyond_the_bound_a_gauge_has_a_last_value_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gauge_beyond_the_limit_keeps_its_last_value_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metric_store, "MAX_GAUGES", 3)
     store = MetricStore(START)
     many = ProcessMetrics("word", "c", 1, 3, 1, START, gauges={f"g{n}": float(n) for n in range(5)}, started=START)

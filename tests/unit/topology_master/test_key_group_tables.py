@@ -1,4 +1,4 @@
-"""The plan has a table of key groups for whoever reads by a key, and for nobody else."""
+"""Key-group tables of the plan: only components that read by key have one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from topology_master.core.planner import build_physical_plan
 
 
 @pytest.mark.parametrize("kind", list(GroupingKind))
-def test_who_reads_by_a_key_has_a_table_of_its_tasks(kind: GroupingKind) -> None:
+def test_component_that_reads_by_key_has_a_table_of_its_tasks(kind: GroupingKind) -> None:
     words = ComponentSpec("words", ComponentKind.SPOUT, "m:W", 1, (StreamSchema("default", ("word",)),))
     read = InputSpec("words", "default", GroupingSpec(kind, ("word",)))
     count = ComponentSpec("count", ComponentKind.BOLT, "m:C", 2, inputs=(read,))

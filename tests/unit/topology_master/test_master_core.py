@@ -1,4 +1,4 @@
-"""The master's core: what it decides from what it is told."""
+"""Topology master core: decisions from events."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def registered(node: Node, *incarnations: int) -> Node:
     return node
 
 
-def test_no_plan_before_everybody_is_there_and_one_plan_then() -> None:
+def test_plan_is_built_once_all_stream_managers_are_registered() -> None:
     node = leader()
     node.tell(e.RegistrationReceived(1, registration(1)))
     node.settle()
@@ -66,7 +66,7 @@ def test_no_plan_before_everybody_is_there_and_one_plan_then() -> None:
     assert message_codecs.PHYSICAL_PLAN.decode(stored.data) == plan
 
 
-def test_a_plan_is_sent_only_after_it_is_stored() -> None:
+def test_plan_is_sent_only_after_it_is_stored() -> None:
     node = leader()
     effects = node.tell(e.RegistrationReceived(1, registration(1)), e.RegistrationReceived(2, registration(2)))
     assert [type(x) for x in effects] == [e.CommitTransaction]
@@ -74,8 +74,8 @@ def test_a_plan_is_sent_only_after_it_is_stored() -> None:
     assert len(sent_plans(node.effects)) == 1
 
 
-def test_a_plan_that_stands_is_not_built_at_each_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That takes long where there are many tasks."""
+def test_unchanged_plan_is_not_rebuilt_at_each_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build takes long for many tasks."""
     node, built = registered(leader(), 1, 1), []
     monkeypatch.setattr(master_module, "build_physical_plan", lambda *facts: built.append(facts))
     for _ in range(10):
@@ -84,7 +84,7 @@ def test_a_plan_that_stands_is_not_built_at_each_heartbeat(monkeypatch: pytest.M
     assert built == []
 
 
-def test_a_new_address_changes_the_version_but_not_the_routing() -> None:
+def test_new_address_changes_the_version_but_not_the_routing() -> None:
     node = registered(leader(), 1, 1)
     node.tell(e.RegistrationReceived(9, registration(2, incarnation=5)))
     node.settle()
@@ -94,22 +94,22 @@ def test_a_new_address_changes_the_version_but_not_the_routing() -> None:
     assert new.key_groups == old.key_groups
 
 
-def test_the_same_process_on_a_new_link_gets_the_plan_and_changes_nothing() -> None:
+def test_process_on_a_new_link_receives_the_plan_and_changes_nothing() -> None:
     node = registered(leader(), 1, 1)
     effects = node.tell(e.LinkClosed(101), e.RegistrationReceived(7, registration(1)))
     assert [(x.links, x.plan.version) for x in effects if isinstance(x, e.SendPlan)] == [((7,), PlanVersion(1, 1))]
     assert not any(isinstance(x, e.CommitTransaction) for x in effects)
 
 
-def test_two_links_of_one_process_cost_the_older_link_and_not_the_process() -> None:
-    """A registration that was held up on its way may come after that of the link which is in use now."""
+def test_second_link_of_a_process_closes_the_older_link() -> None:
+    """A delayed registration may arrive after that of the current link."""
     node = registered(leader(), 1, 1)
     effects = node.tell(e.RegistrationReceived(7, registration(1)))
     assert [x.links for x in effects if isinstance(x, e.CloseLinks)] == [(101,)]
     assert not any(isinstance(x, e.RejectStreamManager) for x in effects)
 
 
-def test_an_older_incarnation_is_told_to_leave_and_a_newer_one_replaces() -> None:
+def test_older_incarnation_is_rejected_and_newer_one_replaces() -> None:
     node = registered(leader(), 5, 5)
     refused = node.tell(e.RegistrationReceived(7, registration(1, incarnation=4)))
     assert [x.link for x in refused if isinstance(x, e.RejectStreamManager)] == [7]
@@ -123,7 +123,7 @@ def deaths(effects: list[e.Effect]) -> int:
     return sum(isinstance(x, e.LogNote) and x.metric == "__stream_manager_deaths" for x in effects)
 
 
-def test_a_death_of_a_stream_manager_is_counted_once_and_a_new_link_is_none() -> None:
+def test_stream_manager_death_is_counted_once_and_not_for_a_new_link() -> None:
     node = registered(leader(), 5, 5)
     assert deaths(node.effects) == 0
     node.tell(e.RegistrationReceived(7, registration(1, incarnation=5)))
@@ -142,7 +142,7 @@ def test_a_death_of_a_stream_manager_is_counted_once_and_a_new_link_is_none() ->
     assert deaths(standby.tell(e.RegistrationReceived(2, registration(2, incarnation=9)))) == 1
 
 
-def test_another_topology_is_refused() -> None:
+def test_registration_of_another_topology_is_rejected() -> None:
     node = leader()
     effects = node.tell(e.RegistrationReceived(1, replace(registration(1), topology_id="other")))
     assert isinstance(effects[-1], e.RejectStreamManager)
@@ -158,7 +158,7 @@ def test_heartbeats_are_answered_and_shown() -> None:
     assert node.tell(e.HeartbeatReceived(999, Heartbeat())) == []
 
 
-def test_every_heartbeat_is_answered_with_who_most_waits_for() -> None:
+def test_heartbeat_replies_name_the_largest_bottleneck() -> None:
     node = registered(leader(), 1, 1)
     slow, slower = Bottleneck("count", 2, 4.0), Bottleneck("sink", 3, 9.0, in_call=True)
     assert node.tell(e.HeartbeatReceived(101, Heartbeat(flow=FlowStatus(holder=slower)))) == [
@@ -171,8 +171,8 @@ def test_every_heartbeat_is_answered_with_who_most_waits_for() -> None:
 
 
 @given(st.lists(st.integers(1, 60_000), max_size=40))
-def test_the_masters_own_pauses_accuse_nobody(gaps: list[int]) -> None:
-    """However long the master itself is stopped, a lease runs out only over enough ticks of its own."""
+def test_pauses_of_the_master_expire_no_lease(gaps: list[int]) -> None:
+    """A lease runs out only over enough of the master's own ticks, however long the master is stopped."""
     node = registered(leader(), 1, 1)
     now, silent = 0, 0
     node.tell(e.MasterTick(), now_ms=now)
@@ -186,7 +186,7 @@ def test_the_masters_own_pauses_accuse_nobody(gaps: list[int]) -> None:
 
 
 @pytest.mark.parametrize(("silent_ms", "missing"), [(10_000, []), (10_001, [2])])
-def test_a_lease_runs_from_the_last_word_to_the_millisecond(silent_ms: int, missing: list[int]) -> None:
+def test_lease_runs_from_the_last_message_to_the_millisecond(silent_ms: int, missing: list[int]) -> None:
     node = registered(leader(), 1, 1)
     node.tell(e.MasterTick(), now_ms=0)
     node.tell(e.HeartbeatReceived(101, Heartbeat()), e.HeartbeatReceived(102, Heartbeat()))
@@ -195,7 +195,7 @@ def test_a_lease_runs_from_the_last_word_to_the_millisecond(silent_ms: int, miss
     assert node.core.membership.missing() == missing
 
 
-def test_exactly_one_new_plan_for_a_stream_manager_that_lapsed() -> None:
+def test_lapsed_stream_manager_leads_to_exactly_one_new_plan() -> None:
     node = registered(leader(), 1, 1)
     for second in range(60):
         node.tell(e.HeartbeatReceived(101, Heartbeat()), e.MasterTick(), now_ms=1000 * second)
@@ -208,7 +208,7 @@ def test_exactly_one_new_plan_for_a_stream_manager_that_lapsed() -> None:
     assert plans == {PlanVersion(1, 1), PlanVersion(1, 2)}
 
 
-def test_deactivation_is_stored_in_plan_and_execution_state_before_it_is_answered() -> None:
+def test_deactivation_is_stored_before_it_is_answered() -> None:
     node = registered(leader(), 1, 1)
     before = node.tell(e.StateRequested(1, TopologyState.PAUSED))
     assert [type(x) for x in before] == [e.CommitTransaction]
@@ -227,7 +227,7 @@ def test_deactivation_is_stored_in_plan_and_execution_state_before_it_is_answere
     assert [type(x) for x in again] == [e.AnswerRequest], "nothing to do is answered at once"
 
 
-def test_state_changes_while_a_stream_manager_is_missing_and_before_any_plan() -> None:
+def test_state_changes_without_a_plan_and_with_a_missing_stream_manager() -> None:
     node = leader(TopologyState.PAUSED)
     node.tell(e.StateRequested(1, TopologyState.RUNNING))
     node.settle()
@@ -240,12 +240,12 @@ def test_state_changes_while_a_stream_manager_is_missing_and_before_any_plan() -
     assert sent_plans(node.effects)[-1].state is TopologyState.PAUSED
 
 
-def test_a_topology_deployed_deactivated_starts_paused() -> None:
+def test_topology_deployed_deactivated_starts_paused() -> None:
     node = registered(leader(TopologyState.PAUSED), 1, 1)
     assert [plan.state for plan in sent_plans(node.effects)] == [TopologyState.PAUSED]
 
 
-def test_a_state_written_into_the_store_by_others_is_followed() -> None:
+def test_state_written_to_the_store_externally_is_followed() -> None:
     node = registered(leader(), 1, 1)
     node.store.commit(
         [Set(paths.execution_state(NAME), message_codecs.EXECUTION_STATE.encode(execution(TopologyState.PAUSED)))]
@@ -254,7 +254,7 @@ def test_a_state_written_into_the_store_by_others_is_followed() -> None:
     assert sent_plans(node.effects)[-1].state is TopologyState.PAUSED
 
 
-def test_a_killed_topology_ends_every_master() -> None:
+def test_killed_topology_ends_every_master() -> None:
     node = registered(leader(), 1, 1)
     standby = Node(node.store.tree, 2)
     standby.settle()
@@ -264,8 +264,8 @@ def test_a_killed_topology_ends_every_master() -> None:
         assert isinstance(master.effects[-1], e.TopologyKilled)
 
 
-def test_a_killed_topology_is_not_raised_from_the_dead() -> None:
-    """A candidate whose election crosses with a kill leaves no node behind."""
+def test_killed_topology_is_not_recreated_by_an_election() -> None:
+    """A candidate whose election overlaps with a kill leaves no node."""
     tree = MemoryTree()
     node = Node(tree, 1)
     submit(node.store)
@@ -278,7 +278,7 @@ def test_a_killed_topology_is_not_raised_from_the_dead() -> None:
     assert node.store.get(paths.master(NAME)) is None
 
 
-def test_a_standby_takes_over_with_the_last_plan_and_makes_no_new_one() -> None:
+def test_standby_takes_over_with_the_last_plan() -> None:
     node = registered(leader(), 1, 1)
     standby = Node(node.store.tree, 2)
     standby.settle()
@@ -300,7 +300,7 @@ def test_a_standby_takes_over_with_the_last_plan_and_makes_no_new_one() -> None:
     assert (new.version, new.routing_version) == (PlanVersion(2, plan.version.number + 1), plan.routing_version)
 
 
-def test_a_new_master_refuses_incarnations_older_than_the_plans() -> None:
+def test_new_master_rejects_incarnations_older_than_the_plans() -> None:
     node = registered(leader(), 5, 5)
     standby = Node(node.store.tree, 2)
     node.store.close()
@@ -309,7 +309,7 @@ def test_a_new_master_refuses_incarnations_older_than_the_plans() -> None:
     assert any(isinstance(x, e.RejectStreamManager) for x in effects)
 
 
-def test_suspended_decides_nothing_but_answers() -> None:
+def test_suspended_master_answers_but_decides_nothing() -> None:
     node = registered(leader(), 1, 1)
     node.store.lose_connection()
     node.settle_events()
@@ -331,7 +331,7 @@ def test_suspended_decides_nothing_but_answers() -> None:
     assert sent_plans(node.effects)[-1].stream_manager(2) == info(2, 2), "what was held back is decided now"
 
 
-def test_a_lost_session_steps_down_and_stands_again() -> None:
+def test_lost_session_steps_down_and_campaigns_again() -> None:
     node = registered(leader(), 1, 1)
     node.store.expire_session()
     node.settle()
@@ -350,7 +350,7 @@ def test_a_lost_session_steps_down_and_stands_again() -> None:
     ],
     ids=["plan", "heartbeat", "register", "command"],
 )
-def test_a_higher_epoch_seen_anywhere_ends_leadership(word: e.Event) -> None:
+def test_higher_epoch_in_any_message_ends_leadership(word: e.Event) -> None:
     node = registered(leader(), 1, 1)
     effects = node.tell(word)
     assert not node.leading
@@ -362,8 +362,8 @@ def test_a_higher_epoch_seen_anywhere_ends_leadership(word: e.Event) -> None:
     assert node.core.wanted_state is TopologyState.RUNNING, "who asks goes to the master that the store names"
 
 
-def test_a_command_that_knows_an_older_epoch_is_heard() -> None:
-    """The process it asks was elected again meanwhile: it leads, and that is what is wanted."""
+def test_command_with_an_older_epoch_is_accepted() -> None:
+    """The addressed process was elected again in the meantime and leads, as the caller wants."""
     node = registered(leader(), 1, 1)
     node.store.expire_session()
     node.settle()
@@ -387,8 +387,8 @@ def test_more_containers_change_the_routing_and_move_few_groups() -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(2, 4))
-def test_at_most_one_master_leads_whatever_happens(seed: int, masters: int) -> None:
-    """Any interleaving of steps, lost connections, expired sessions: one leader, growing epochs, growing plans."""
+def test_at_most_one_master_leads(seed: int, masters: int) -> None:
+    """Any interleaving of steps, lost connections and expired sessions: one leader, growing epochs and plans."""
     chance = random.Random(seed)
     tree = MemoryTree()
     nodes = [Node(tree, port) for port in range(1, masters + 1)]

@@ -1,4 +1,4 @@
-"""The last complete checkpoint's manifest is damaged: nothing is decided, but people may go back to an older one."""
+"""Damaged manifest of the last complete checkpoint: decisions stop, and users may restore an older one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def answers(effects: list[e.Effect]) -> Answers:
 
 
 def damaged(home: Path, checkpoints: int = 3) -> StateNode:
-    """A new master, once the last manifest has been cut off; two complete checkpoints are kept."""
+    """Return a new master after the last manifest was truncated; two complete checkpoints are kept."""
     node = begun(home)
     assert [node.checkpoint() for _ in range(checkpoints)] == list(range(1, checkpoints + 1))
     path = sorted((home / "checkpoints" / "manifests").iterdir())[-1]
@@ -29,7 +29,7 @@ def damaged(home: Path, checkpoints: int = 3) -> StateNode:
 
 
 def manifests(node: StateNode) -> dict[int, Manifest | None]:
-    """As the shell reads them."""
+    """Read the manifests as the shell does."""
     found: dict[int, Manifest | None] = {}
     for number in node.folder.manifests():
         try:
@@ -44,7 +44,7 @@ def back(node: StateNode, number: int, *, repeat: bool = True) -> Answers:
     return answers(node.tell(e.RestoreRequested(9, 0, number, repeat_output=repeat, manifests=there)))
 
 
-def test_nothing_is_decided_by_itself_and_the_damage_is_named() -> None:
+def test_damaged_manifest_stops_decisions_and_is_named() -> None:
     with tempfile.TemporaryDirectory() as name:
         node = damaged(Path(name))
         status = node.core.status().tasks_state
@@ -59,7 +59,7 @@ def test_nothing_is_decided_by_itself_and_the_damage_is_named() -> None:
         assert (node.generation.number, node.record.complete) == (1, 3)
 
 
-def test_one_may_go_back_to_an_older_one_if_output_may_come_again() -> None:
+def test_restore_to_an_older_checkpoint_requires_repeat_output() -> None:
     with tempfile.TemporaryDirectory() as name:
         node = damaged(Path(name))
         (refused,) = back(node, 2, repeat=False)
@@ -81,7 +81,7 @@ def test_one_may_go_back_to_an_older_one_if_output_may_come_again() -> None:
         assert node.core.status().tasks_state.storage_fault == ""
 
 
-def test_a_new_history_begins_there() -> None:
+def test_restore_to_an_older_checkpoint_begins_a_new_history() -> None:
     with tempfile.TemporaryDirectory() as name:
         node = damaged(Path(name))
         back(node, 2)
@@ -100,7 +100,7 @@ def test_a_new_history_begins_there() -> None:
         assert other.core.status().tasks_state.storage_fault == ""
 
 
-def test_it_is_not_decided_for_one_who_does_not_wait_any_more() -> None:
+def test_abandoned_restore_request_is_not_decided_later() -> None:
     with tempfile.TemporaryDirectory() as name:
         node = damaged(Path(name))
         node.hold = (e.CommitTransaction,)

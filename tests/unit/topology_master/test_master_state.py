@@ -1,4 +1,4 @@
-"""The master of a topology whose state is kept: generations and checkpoints on the real files store, real files."""
+"""Topology master of a stateful topology: generations and checkpoints on a real files store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def wishes(effects: list[e.Effect]) -> list[CheckpointCommand]:
     return [effect.wish for effect in effects if isinstance(effect, e.SendHeartbeatReply)]
 
 
-def test_the_first_plan_restores_generation_1_from_the_initial_state(tmp_path: Path) -> None:
+def test_first_plan_restores_generation_1_from_the_initial_state(tmp_path: Path) -> None:
     node = StateNode(tmp_path, StubParticipants()).register()
     assert (node.generation.number, node.generation.phase, node.generation.restore_from) == (
         1,
@@ -52,7 +52,7 @@ def test_the_first_plan_restores_generation_1_from_the_initial_state(tmp_path: P
     assert node.notes()[-1] == "generation 1 runs, with 6 processes"
 
 
-def test_no_state_is_kept_in_the_other_modes(tmp_path: Path) -> None:
+def test_other_modes_keep_no_state(tmp_path: Path) -> None:
     config = {**CONFIG, "topology.reliability.mode": "ATLEAST_ONCE"}
     node = StateNode(tmp_path, StubParticipants(), config=config).register().running()
     assert node.generation.number == 0
@@ -61,7 +61,7 @@ def test_no_state_is_kept_in_the_other_modes(tmp_path: Path) -> None:
     assert node.core.tick_ms is None
 
 
-def test_a_whole_checkpoint_step_by_step(tmp_path: Path) -> None:
+def test_checkpoint_completes_step_by_step(tmp_path: Path) -> None:
     node = begun(tmp_path)
     node.tick(1_000)
     assert node.record == CheckpointRecord(1, 1, 0), "its number is stored"
@@ -90,7 +90,7 @@ def test_a_whole_checkpoint_step_by_step(tmp_path: Path) -> None:
     assert node.core.state_gauges()["__checkpoint-number"] == 1
 
 
-def test_each_loss_begins_the_next_generation_from_the_last_complete_checkpoint(tmp_path: Path) -> None:
+def test_each_loss_restores_from_the_last_complete_checkpoint(tmp_path: Path) -> None:
     node = begun(tmp_path)
     node.checkpoint()
     node.played.started_anew(task_participant(2))
@@ -109,7 +109,7 @@ def test_each_loss_begins_the_next_generation_from_the_last_complete_checkpoint(
     assert node.folder.read_manifest(2).turn == 1, "it is built on the last complete one"
 
 
-def test_a_stream_manager_that_is_gone_is_no_reason_to_wait_with_the_next_generation(tmp_path: Path) -> None:
+def test_missing_stream_manager_does_not_delay_the_next_generation(tmp_path: Path) -> None:
     node = begun(tmp_path)
     node.tick(LEASE_MS + 400, 2)
     assert node.core.membership.missing() == [2]
@@ -124,7 +124,7 @@ def test_a_stream_manager_that_is_gone_is_no_reason_to_wait_with_the_next_genera
     assert node.played.plan.stream_manager(2) == info(2, 6)
 
 
-def test_a_stream_manager_that_registers_anew_is_lost_at_once_and_its_address_comes_along(tmp_path: Path) -> None:
+def test_reregistered_stream_manager_is_lost_at_once_with_its_new_address(tmp_path: Path) -> None:
     node = begun(tmp_path)
     place = stream_manager_of(2)
     node.played.started_anew(place)
@@ -135,7 +135,7 @@ def test_a_stream_manager_that_registers_anew_is_lost_at_once_and_its_address_co
     assert (write.plan.generation.number, write.plan.generation.phase) == (2, GenerationPhase.RESTORING)
 
 
-def test_losses_in_a_row_are_followed_by_growing_delays_until_a_checkpoint_is_complete(tmp_path: Path) -> None:
+def test_delays_between_generations_grow_until_a_checkpoint_completes(tmp_path: Path) -> None:
     node = begun(tmp_path)
 
     def delay() -> int:
@@ -157,7 +157,7 @@ def test_losses_in_a_row_are_followed_by_growing_delays_until_a_checkpoint_is_co
     assert delay() == 0
 
 
-def test_a_pause_is_stored_while_a_restore_waits_and_stands_beside_the_generation(tmp_path: Path) -> None:
+def test_pause_is_stored_while_a_restore_waits(tmp_path: Path) -> None:
     node = begun(tmp_path)
     for _ in range(5):
         node.played.started_anew(task_participant(2))
@@ -172,7 +172,7 @@ def test_a_pause_is_stored_while_a_restore_waits_and_stands_beside_the_generatio
     assert (node.played.plan.state, node.generation.number) == (TopologyState.PAUSED, number)
 
 
-def test_what_user_code_causes_ends_in_failed(tmp_path: Path) -> None:
+def test_repeated_user_failures_fail_the_topology(tmp_path: Path) -> None:
     node, delays = begun(tmp_path), []
     while node.generation.phase is not GenerationPhase.FAILED:
         number, before = node.generation.number, node.now_ms
@@ -189,7 +189,7 @@ def test_what_user_code_causes_ends_in_failed(tmp_path: Path) -> None:
     assert (shown.phase, shown.cause, shown.restores) == (GenerationPhase.FAILED, "task 2: count: ValueError: 5", 5)
 
 
-def test_a_pause_while_a_checkpoint_is_under_way_does_not_disturb_it(tmp_path: Path) -> None:
+def test_pause_does_not_disturb_a_running_checkpoint(tmp_path: Path) -> None:
     node = begun(tmp_path)
     node.tick(1_000)
     node.played.aligned()
@@ -204,7 +204,7 @@ def test_a_pause_while_a_checkpoint_is_under_way_does_not_disturb_it(tmp_path: P
     assert [x.status is not None for x in node.effects if isinstance(x, e.AnswerRequest)] == [True]
 
 
-def test_everybody_goes_on_although_a_plan_is_being_written(tmp_path: Path) -> None:
+def test_checkpoint_continues_while_a_plan_is_written(tmp_path: Path) -> None:
     node = begun(tmp_path)
     node.tick(1_000)
     node.hold = (e.CommitTransaction,)
@@ -219,7 +219,7 @@ def test_everybody_goes_on_although_a_plan_is_being_written(tmp_path: Path) -> N
     assert node.record.complete == 1
 
 
-def test_a_loss_while_the_completing_write_is_under_way_restores_from_what_it_completes(tmp_path: Path) -> None:
+def test_loss_during_the_completing_write_restores_from_that_checkpoint(tmp_path: Path) -> None:
     node = begun(tmp_path)
     node.tick(1_000)
     node.played.aligned()
@@ -236,7 +236,7 @@ def test_a_loss_while_the_completing_write_is_under_way_restores_from_what_it_co
 
 
 @pytest.mark.parametrize("when", ["number", "completion", "generation"])
-def test_a_write_without_an_answer_is_found_by_the_next_read(tmp_path: Path, when: str) -> None:
+def test_write_without_an_answer_is_found_by_the_next_read(tmp_path: Path, when: str) -> None:
     node = begun(tmp_path)
     if when == "number":
         node.answers_lost = True
@@ -263,7 +263,7 @@ def test_a_write_without_an_answer_is_found_by_the_next_read(tmp_path: Path, whe
 
 
 @pytest.mark.parametrize("write", [e.CommitTransaction, e.WriteManifest])
-def test_a_write_that_the_store_was_away_for_is_forgotten_and_checkpoints_go_on(tmp_path: Path, write: type) -> None:
+def test_write_lost_with_the_store_is_abandoned_and_checkpoints_continue(tmp_path: Path, write: type) -> None:
     node = begun(tmp_path)
     node.tick(1_000)
     node.played.aligned()
@@ -282,7 +282,7 @@ def test_a_write_that_the_store_was_away_for_is_forgotten_and_checkpoints_go_on(
     assert node.checkpoint() == 2
 
 
-def test_a_manifest_that_cannot_be_written_cancels_and_the_cause_is_shown(tmp_path: Path) -> None:
+def test_manifest_that_cannot_be_written_cancels_with_its_cause(tmp_path: Path) -> None:
     node = begun(tmp_path)
     node.tick(1_000)
     node.played.aligned()
@@ -297,7 +297,7 @@ def test_a_manifest_that_cannot_be_written_cancels_and_the_cause_is_shown(tmp_pa
     assert node.checkpoint() == 2
 
 
-def test_storage_that_hangs_holds_up_one_checkpoint_and_nothing_else(tmp_path: Path) -> None:
+def test_hanging_storage_delays_only_one_checkpoint(tmp_path: Path) -> None:
     node = begun(tmp_path)
     node.tick(1_000)
     node.played.aligned()
@@ -315,7 +315,7 @@ def test_storage_that_hangs_holds_up_one_checkpoint_and_nothing_else(tmp_path: P
     assert node.record.complete == 0, "it was given up"
 
 
-def test_nothing_is_stored_while_the_last_manifest_cannot_be_read(tmp_path: Path) -> None:
+def test_nothing_is_stored_while_the_last_manifest_is_unreadable(tmp_path: Path) -> None:
     node = begun(tmp_path)
     node.checkpoint()
     node.die()
@@ -338,7 +338,7 @@ def test_nothing_is_stored_while_the_last_manifest_cannot_be_read(tmp_path: Path
 
 
 @pytest.mark.parametrize("phase", ["restoring", "begun", "aligned", "stored", "manifest", "complete"])
-def test_a_new_master_in_each_phase_goes_on_from_what_is_stored(tmp_path: Path, phase: str) -> None:
+def test_new_master_continues_from_the_store_in_each_phase(tmp_path: Path, phase: str) -> None:
     node = begun(tmp_path)
     node.checkpoint()
     if phase == "restoring":
@@ -371,7 +371,7 @@ def test_a_new_master_in_each_phase_goes_on_from_what_is_stored(tmp_path: Path, 
     assert manifest.turn == complete, "turns count complete checkpoints"
 
 
-def test_a_member_that_died_with_the_master_is_missed_by_the_next_one(tmp_path: Path) -> None:
+def test_new_master_detects_a_member_that_died_with_the_old_one(tmp_path: Path) -> None:
     node = begun(tmp_path)
     node.die()
     other = StateNode(tmp_path, node.played, 2)
@@ -383,7 +383,7 @@ def test_a_member_that_died_with_the_master_is_missed_by_the_next_one(tmp_path: 
     assert "silent" in other.generation.cause
 
 
-def test_old_processes_are_not_listened_to_and_a_host_whose_clock_began_anew_is(tmp_path: Path) -> None:
+def test_lower_incarnation_is_accepted_only_after_its_member_is_silent(tmp_path: Path) -> None:
     node = begun(tmp_path)
     node.played.incarnations[task_participant(2)] = 4
     node.played.reports[task_participant(2)] = TaskReport(1, lost="of the dead")
@@ -396,7 +396,7 @@ def test_old_processes_are_not_listened_to_and_a_host_whose_clock_began_anew_is(
     assert (node.generation.phase, node.generation.incarnation(task_participant(2))) == (GenerationPhase.RUNNING, 4)
 
 
-def test_old_files_go_and_what_is_needed_stays(tmp_path: Path) -> None:
+def test_old_files_are_removed_and_needed_ones_stay(tmp_path: Path) -> None:
     node = begun(tmp_path)
     for _ in range(12):
         node.checkpoint()
@@ -404,7 +404,7 @@ def test_old_files_go_and_what_is_needed_stays(tmp_path: Path) -> None:
     needed = node.folder.read_manifest(11).files | node.folder.read_manifest(12).files
     assert set(node.folder.parts()) == needed
     node.tick(1_000)
-    node.played.stored(node.folder, 13, 12, 1)  # and it comes to nothing
+    node.played.stored(node.folder, 13, 12, 1)  # the checkpoint is abandoned
     node.played.started_anew(task_participant(2))
     node.beat()
     assert len(node.folder.parts()) == len(needed) + 1
@@ -412,7 +412,7 @@ def test_old_files_go_and_what_is_needed_stays(tmp_path: Path) -> None:
     assert set(node.folder.parts()) == needed
 
 
-def test_parts_that_do_not_belong_together_cancel_the_checkpoint_and_not_the_master(tmp_path: Path) -> None:
+def test_parts_of_another_turn_cancel_the_checkpoint(tmp_path: Path) -> None:
     node = begun(tmp_path)
     node.tick(1_000)
     node.played.aligned()
@@ -424,7 +424,7 @@ def test_parts_that_do_not_belong_together_cancel_the_checkpoint_and_not_the_mas
     assert "turn 7" in shown.cancelled_why
 
 
-def test_other_tasks_are_another_generation(tmp_path: Path) -> None:
+def test_changed_packing_plan_begins_a_generation(tmp_path: Path) -> None:
     node = begun(tmp_path)
     swapped = packing(2)
     first, second = swapped.containers
@@ -440,7 +440,7 @@ def test_other_tasks_are_another_generation(tmp_path: Path) -> None:
     assert (node.generation.number, node.generation.cause) == (2, "the packing plan has changed")
 
 
-def test_the_wish_goes_to_who_registers_and_the_record_goes_with_the_topology(tmp_path: Path) -> None:
+def test_command_is_sent_on_registration_and_record_is_deleted_by_kill(tmp_path: Path) -> None:
     node = begun(tmp_path)
     node.tick(1_000)
     effects = node.tell(e.RegistrationReceived(7, registration(1, 5)))

@@ -1,4 +1,4 @@
-"""Any order of what happens: what the store then holds fits together, and once faults end a checkpoint is complete."""
+"""Any order of events: the store stays consistent, and a checkpoint completes once faults end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ACTIONS = (
 
 
 class Law:
-    """What must hold of the store after each step."""
+    """Drives a master and checks the invariants of the store after each step."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -80,7 +80,7 @@ class Law:
         self.node.tell(e.RegistrationReceived(self.node.link(container), registration(container, incarnation)))
 
     def store(self) -> None:
-        """Whoever has aligned writes."""
+        """Let all aligned tasks write their parts."""
         reports = self.node.played.reports
         for task in TASKS:
             number = reports[task_participant(task)].aligned
@@ -91,7 +91,7 @@ class Law:
 
     @property
     def turns(self) -> dict[int, int]:
-        """Of each number that anybody was told."""
+        """Return the turn of each announced checkpoint."""
         return {
             x.wish.under: x.wish.turn for x in self.node.effects if isinstance(x, e.SendHeartbeatReply) and x.wish.under
         }
@@ -114,7 +114,7 @@ class Law:
         self.before = now
 
     def come_to_rest(self) -> None:
-        """No more faults: a checkpoint completes (S3)."""
+        """Run without faults until a checkpoint completes (S3)."""
         self.node.let_go()
         for container in CONTAINERS:
             self.register(container)
@@ -136,7 +136,7 @@ class Law:
 
 
 @given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.sampled_from(TASKS)), max_size=40))
-def test_whatever_happens_the_store_fits_together_and_checkpoints_go_on(steps: list[tuple[str, int]]) -> None:
+def test_store_stays_consistent_and_checkpoints_continue(steps: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as home:
         law = Law(Path(home))
         for action, task in steps:
@@ -145,7 +145,7 @@ def test_whatever_happens_the_store_fits_together_and_checkpoints_go_on(steps: l
         law.node.die()
 
 
-def test_a_fault_after_each_other_on_the_way_of_a_checkpoint() -> None:
+def test_checkpoints_continue_after_a_fault_at_each_step() -> None:
     way = ["time", "beat", "align", "beat", "store", "beat", "time"]
     for fault in ("task anew", "manager anew", "lost", "decline", "answer lost", "kept back", "new master", "pause"):
         for at in range(len(way) + 1):

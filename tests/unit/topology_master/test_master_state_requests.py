@@ -1,4 +1,4 @@
-"""What people ask of a topology whose state is kept: a checkpoint now, a restore now; and what they are answered."""
+"""User requests for a checkpoint or a restore, and their answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLOW = {**CONFIG, "topology.stateful.checkpoint.interval.secs": 3_600.0}
 
 
 def slow(home: Path) -> StateNode:
-    """One that takes no checkpoint by itself."""
+    """Return a node whose checkpoint interval is too long to matter."""
     return StateNode(home, StubParticipants(), config=SLOW).register().running()
 
 
@@ -29,7 +29,7 @@ def answers(effects: list[e.Effect]) -> list[e.AnswerRequest]:
 
 
 @pytest.mark.parametrize("waiting", [MAX_REQUESTS - 1, MAX_REQUESTS])
-def test_what_waits_is_bounded_whatever_it_is(waiting: int) -> None:
+def test_pending_requests_are_bounded(waiting: int) -> None:
     requests = PendingRequests()
     requests._checkpoints, requests._restores = dict.fromkeys(range(30), 0), dict.fromkeys(range(30, waiting), 0)
     told = requests.add(
@@ -39,7 +39,7 @@ def test_what_waits_is_bounded_whatever_it_is(waiting: int) -> None:
 
 
 def finish(node: StateNode) -> list[e.Effect]:
-    """Everybody does his part in the checkpoint under way."""
+    """Let all tasks finish the running checkpoint."""
     number, turn = node.played.wish.under, node.played.wish.turn
     assert number, "none has begun"
     node.played.aligned()
@@ -49,8 +49,8 @@ def finish(node: StateNode) -> list[e.Effect]:
 
 
 def fail(node: StateNode) -> None:
-    """User code fails until the topology does."""
-    for _ in range(MOST_FAILURES + 2):  # the first one may have a complete checkpoint before it
+    """Make user code fail until the topology has failed."""
+    for _ in range(MOST_FAILURES + 2):  # the first failure may follow a complete checkpoint
         fail_once(node)
         if node.generation.phase is GenerationPhase.FAILED:
             break
@@ -59,7 +59,7 @@ def fail(node: StateNode) -> None:
 
 
 def fail_once(node: StateNode) -> None:
-    """User code fails, and the next generation begins."""
+    """Make user code fail once, so that the next generation begins."""
     number = node.generation.number
     node.played.reports[task_participant(2)] = TaskReport(number, failed="it raised")
     node.beat()
@@ -67,7 +67,7 @@ def fail_once(node: StateNode) -> None:
         node.tick(200)
 
 
-def test_a_checkpoint_that_is_asked_for_begins_at_once_and_is_answered_when_it_is_complete(tmp_path: Path) -> None:
+def test_requested_checkpoint_begins_at_once_and_is_answered_when_complete(tmp_path: Path) -> None:
     node = slow(tmp_path)
     assert answers(node.tell(e.CheckpointRequested(1, wait=True))) == []
     assert node.record.begun == 1
@@ -79,7 +79,7 @@ def test_a_checkpoint_that_is_asked_for_begins_at_once_and_is_answered_when_it_i
     assert node.record.begun == 1, "one was asked for"
 
 
-def test_who_does_not_wait_is_answered_at_once(tmp_path: Path) -> None:
+def test_request_without_wait_is_answered_at_once(tmp_path: Path) -> None:
     node = slow(tmp_path)
     (answer,) = answers(node.tell(e.CheckpointRequested(1, wait=False)))
     assert answer.status is not None
@@ -87,7 +87,7 @@ def test_who_does_not_wait_is_answered_at_once(tmp_path: Path) -> None:
     assert answers(finish(node)) == []
 
 
-def test_one_that_began_before_it_was_asked_for_is_no_answer(tmp_path: Path) -> None:
+def test_checkpoint_that_began_before_the_request_does_not_answer_it(tmp_path: Path) -> None:
     node = slow(tmp_path)
     node.tell(e.CheckpointRequested(1, wait=True))
     node.played.aligned(1, 2)
@@ -98,7 +98,7 @@ def test_one_that_began_before_it_was_asked_for_is_no_answer(tmp_path: Path) -> 
     assert [answer.number for answer in answers(finish(node))] == [2]
 
 
-def test_the_cause_of_a_cancelled_one_is_the_answer(tmp_path: Path) -> None:
+def test_cancelled_checkpoint_answers_with_its_cause(tmp_path: Path) -> None:
     node = slow(tmp_path)
     node.tell(e.CheckpointRequested(1, wait=True))
     node.played.reports[task_participant(3)] = replace(
@@ -110,7 +110,7 @@ def test_the_cause_of_a_cancelled_one_is_the_answer(tmp_path: Path) -> None:
     assert node.core.status().tasks_state.cancelled_last == 1
 
 
-def test_a_restore_ends_the_checkpoint_that_is_waited_for(tmp_path: Path) -> None:
+def test_restore_ends_the_requested_checkpoint(tmp_path: Path) -> None:
     node = slow(tmp_path)
     node.tell(e.CheckpointRequested(1, wait=True))
     (cancelled, restored) = sorted(answers(node.tell(e.RestoreRequested(2))), key=lambda found: found.number)
@@ -118,7 +118,7 @@ def test_a_restore_ends_the_checkpoint_that_is_waited_for(tmp_path: Path) -> Non
     assert restored.status is not None
 
 
-def test_a_checkpoint_asked_for_while_all_is_restored_comes_when_it_runs(tmp_path: Path) -> None:
+def test_checkpoint_requested_during_a_restore_begins_when_running(tmp_path: Path) -> None:
     node = slow(tmp_path)
     node.tell(e.RestoreRequested(1))
     assert answers(node.tell(e.CheckpointRequested(2, wait=True))) == []
@@ -126,7 +126,7 @@ def test_a_checkpoint_asked_for_while_all_is_restored_comes_when_it_runs(tmp_pat
     assert [answer.number for answer in answers(finish(node))] == [2]
 
 
-def test_a_restore_that_is_asked_for_goes_back_to_the_last_complete_checkpoint(tmp_path: Path) -> None:
+def test_requested_restore_returns_to_the_last_complete_checkpoint(tmp_path: Path) -> None:
     node = begun(tmp_path)
     assert node.checkpoint() == 1
     (answer,) = answers(node.tell(e.RestoreRequested(7)))
@@ -143,7 +143,7 @@ def test_a_restore_that_is_asked_for_goes_back_to_the_last_complete_checkpoint(t
     assert node.generation.number == 2, "it is done once"
 
 
-def test_a_restore_that_is_asked_for_ends_phase_failed_and_a_checkpoint_is_refused_in_it(tmp_path: Path) -> None:
+def test_requested_restore_ends_the_failed_phase_in_which_checkpoints_are_refused(tmp_path: Path) -> None:
     node = slow(tmp_path)
     assert answers(node.tell(e.CheckpointRequested(1, wait=True))) == []
     finish(node)
@@ -159,7 +159,7 @@ def test_a_restore_that_is_asked_for_ends_phase_failed_and_a_checkpoint_is_refus
     assert (node.running().generation.phase, node.generation.restore_from) == (GenerationPhase.RUNNING, 1)
 
 
-def test_who_waits_while_the_topology_fails_is_told_so(tmp_path: Path) -> None:
+def test_waiting_request_is_answered_when_the_topology_fails(tmp_path: Path) -> None:
     node = slow(tmp_path)
     for _ in range(MOST_FAILURES):
         fail_once(node)
@@ -171,7 +171,7 @@ def test_who_waits_while_the_topology_fails_is_told_so(tmp_path: Path) -> None:
     assert answer.error.startswith("the topology has failed: task 2: it raised")
 
 
-def test_it_is_refused_where_no_state_is_kept_and_by_who_does_not_lead(tmp_path: Path) -> None:
+def test_request_is_refused_without_state_and_by_a_standby(tmp_path: Path) -> None:
     config = {**CONFIG, "topology.reliability.mode": "ATLEAST_ONCE"}
     node = StateNode(tmp_path, StubParticipants(), config=config).register()
     for asked in (e.CheckpointRequested(1, wait=True), e.RestoreRequested(2)):
@@ -184,14 +184,14 @@ def test_it_is_refused_where_no_state_is_kept_and_by_who_does_not_lead(tmp_path:
         assert not answer.final, "the one that leads may be asked"
 
 
-def test_a_store_that_goes_ends_the_waiting(tmp_path: Path) -> None:
+def test_lost_store_ends_waiting_requests(tmp_path: Path) -> None:
     node = slow(tmp_path)
     node.tell(e.CheckpointRequested(1, wait=True))
     (answer,) = answers(node.tell(e.SessionChanged(e.Session.SUSPENDED)))
     assert (answer.number, answer.final) == (1, False)
 
 
-def test_a_new_master_shows_the_last_complete_checkpoint_of_the_one_before(tmp_path: Path) -> None:
+def test_new_master_shows_the_last_complete_checkpoint(tmp_path: Path) -> None:
     node = begun(tmp_path)
     node.checkpoint()
     complete = node.core.status().tasks_state.last
@@ -203,7 +203,7 @@ def test_a_new_master_shows_the_last_complete_checkpoint_of_the_one_before(tmp_p
 
 
 @pytest.mark.parametrize("elapsed", [0, 600])
-def test_for_how_long_it_has_been_in_its_phase_is_shown(tmp_path: Path, elapsed: int) -> None:
+def test_status_shows_the_time_in_the_current_phase(tmp_path: Path, elapsed: int) -> None:
     node = slow(tmp_path)
     node.tick()
     node.tell(e.RestoreRequested(1))
@@ -212,7 +212,7 @@ def test_for_how_long_it_has_been_in_its_phase_is_shown(tmp_path: Path, elapsed:
     assert node.core.status().tasks_state.phase_ms == elapsed
 
 
-def test_behind_a_checkpoint_that_holds_all_stay_quiet_until_another_plan_comes_or_it_takes_too_long(
+def test_holding_checkpoint_keeps_tasks_halted_until_a_plan_or_the_timeout(
     tmp_path: Path,
 ) -> None:
     node = slow(tmp_path)
@@ -231,7 +231,7 @@ def test_behind_a_checkpoint_that_holds_all_stay_quiet_until_another_plan_comes_
     assert node.played.wish.over == 1, "the time is that of each quiet"
 
 
-def test_one_that_was_to_hold_and_is_cancelled_is_not_held_later(tmp_path: Path) -> None:
+def test_cancelled_hold_does_not_apply_to_the_next_checkpoint(tmp_path: Path) -> None:
     node = slow(tmp_path)
     node.tell(e.CheckpointRequested(1, wait=True, hold=True))
     node.played.reports[task_participant(1)] = replace(
@@ -245,12 +245,12 @@ def test_one_that_was_to_hold_and_is_cancelled_is_not_held_later(tmp_path: Path)
 
 
 def back(node: StateNode, number: int, *, repeat: bool = True) -> list[e.AnswerRequest]:
-    """A restore to a checkpoint, as the shell asks for it."""
+    """Request a restore to a checkpoint, as the shell does."""
     there = {n: node.folder.read_manifest(n) for n in node.folder.manifests()}
     return answers(node.tell(e.RestoreRequested(9, 0, number, repeat_output=repeat, manifests=there)))
 
 
-def test_a_restore_to_an_older_one_strikes_off_what_came_behind_it(tmp_path: Path) -> None:
+def test_restore_to_an_older_checkpoint_discards_later_ones(tmp_path: Path) -> None:
     node = begun(tmp_path)
     assert [node.checkpoint() for _ in range(3)] == [1, 2, 3]
     (refused,) = back(node, 2, repeat=False)
@@ -272,7 +272,7 @@ def test_a_restore_to_an_older_one_strikes_off_what_came_behind_it(tmp_path: Pat
     assert gone.error == "checkpoint 3 does not exist: the complete ones are 2, 4"
 
 
-def test_to_the_last_one_it_is_a_restore_as_ever_and_one_that_is_not_kept_is_refused(tmp_path: Path) -> None:
+def test_restore_to_a_missing_checkpoint_is_refused(tmp_path: Path) -> None:
     node = begun(tmp_path)
     assert [node.checkpoint() for _ in range(3)] == [1, 2, 3]
     (gone,) = back(node, 1)
@@ -282,7 +282,7 @@ def test_to_the_last_one_it_is_a_restore_as_ever_and_one_that_is_not_kept_is_ref
     assert node.generation.restore_from == node.record.complete == 3
 
 
-def test_while_a_restore_to_an_older_one_waits_its_files_stay(tmp_path: Path) -> None:
+def test_waiting_restore_to_an_older_checkpoint_keeps_its_files(tmp_path: Path) -> None:
     node = begun(tmp_path)
     assert [node.checkpoint() for _ in range(2)] == [1, 2]
     while not node.played.wish.under:
@@ -292,7 +292,7 @@ def test_while_a_restore_to_an_older_one_waits_its_files_stay(tmp_path: Path) ->
     node.beat()
     node.played.stored(node.folder, number, turn)
     node.hold = (e.CommitTransaction,)
-    node.beat()  # the transaction that completes it is on its way
+    node.beat()  # the completing transaction is in flight
     assert back(node, 1) == []
     node.let_go()
     assert node.generation.restore_from == 1, "it has completed one meanwhile, behind which the first is not kept"
@@ -300,7 +300,7 @@ def test_while_a_restore_to_an_older_one_waits_its_files_stay(tmp_path: Path) ->
     assert node.folder.read_manifest(1).files <= set(node.folder.parts())
 
 
-def test_who_is_refused_leaves_nothing_behind_for_the_next(tmp_path: Path) -> None:
+def test_refused_restore_does_not_affect_the_next(tmp_path: Path) -> None:
     node = begun(tmp_path)
     assert [node.checkpoint() for _ in range(2)] == [1, 2]
     node.hold = (e.CommitTransaction,)

@@ -1,8 +1,8 @@
-"""Who leads, word by word: the cases that a store and its faults bring about too rarely to leave them to chance.
+"""Mastership transitions, including cases that a real store produces too rarely for random tests.
 
-An election is a transaction whose answer may be late or never come, so most of what can go wrong is about epochs that
-are over. The laws: nobody leads with an epoch below one that was seen; a node that was won too late is given back, and
-one that may be another's is left alone; an election that was won without an answer is taken up, once.
+An election is a transaction whose answer may be late or missing, so most hazards concern past epochs.
+Invariants: no leadership with an epoch below one that was seen; a node that was won too late is given back,
+and one that may belong to another master is left alone; an election won without an answer is adopted once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NOBODY = StoreSnapshot(epoch=0, epoch_version=-1)
 
 
 def node(epoch: int, who: tuple[str, int, int] = US, recorded: int | None = None) -> StoreSnapshot:
-    """The store while ``who`` holds the master node with an epoch, and this one is recorded as the highest."""
+    """Return the store while ``who`` holds the master node; ``recorded`` is the highest stored epoch."""
     host, port, pid = who
     return StoreSnapshot(
         master=MasterLocation("t-1", host, port, epoch, pid),
@@ -41,7 +41,7 @@ def node(epoch: int, who: tuple[str, int, int] = US, recorded: int | None = None
 
 
 def leader(epoch: int = 1) -> Mastership:
-    """A master that leads with this epoch."""
+    """Return a master that leads with this epoch."""
     master = Mastership(US)
     assert campaigns(master.read(StoreSnapshot(epoch=epoch - 1, epoch_version=7))) == [epoch]
     assert ReadStore() in master.campaign_ended(epoch, WriteResult.DONE)
@@ -50,7 +50,7 @@ def leader(epoch: int = 1) -> Mastership:
 
 
 def candidate() -> Mastership:
-    """A master whose first election, of epoch 1, has not been answered."""
+    """Return a master whose first election, for epoch 1, has not been answered."""
     master = Mastership(US)
     master.read(NOBODY)
     return master
@@ -61,11 +61,11 @@ def campaigns(effects: list[Effect]) -> list[int]:
 
 
 def reasons(effects: list[Effect]) -> list[str]:
-    """Why a node is given back."""
+    """Return the reasons given for resigning."""
     return [effect.reason for effect in effects if isinstance(effect, Resign)]
 
 
-def test_who_has_led_nothing_knows_no_epoch() -> None:
+def test_new_master_has_no_epoch() -> None:
     master = Mastership(US)
     assert (master.role, master.epoch, master.acting, master.may_decide) == (MasterRole.STANDBY, 0, False, False)
     assert master.read(node(1, THEM)) == []
@@ -73,7 +73,7 @@ def test_who_has_led_nothing_knows_no_epoch() -> None:
 
 
 @pytest.mark.parametrize("seen", [StoreSnapshot(epoch=5, epoch_version=7), 5, node(5, THEM, recorded=0)])
-def test_an_election_is_for_an_epoch_above_all_that_were_seen(seen: StoreSnapshot | int) -> None:
+def test_election_uses_an_epoch_above_all_seen_ones(seen: StoreSnapshot | int) -> None:
     master = Mastership(US)
     if isinstance(seen, int):
         assert master.epoch_seen(seen) == []
@@ -83,11 +83,11 @@ def test_an_election_is_for_an_epoch_above_all_that_were_seen(seen: StoreSnapsho
     assert campaigns(master.read(StoreSnapshot(epoch=0, epoch_version=9))) == [6]
 
 
-def test_a_campaign_that_waits_for_its_answer_is_not_begun_again() -> None:
+def test_unanswered_campaign_is_not_repeated() -> None:
     assert candidate().read(NOBODY) == []
 
 
-def test_nobody_stands_while_the_store_does_not_answer() -> None:
+def test_suspended_session_does_not_campaign() -> None:
     master = Mastership(US)
     assert master.session_changed(Session.SUSPENDED) == []
     assert master.read(NOBODY) == []
@@ -95,7 +95,7 @@ def test_nobody_stands_while_the_store_does_not_answer() -> None:
     assert campaigns(master.read(NOBODY)) == [1]
 
 
-def test_what_changes_is_counted_and_told() -> None:
+def test_leadership_changes_are_counted_and_logged() -> None:
     master = candidate()
     (led,) = [x for x in master.campaign_ended(1, WriteResult.DONE) if isinstance(x, LogNote)]
     (left,) = [x for x in master.epoch_seen(2) if isinstance(x, LogNote)]
@@ -108,11 +108,11 @@ def test_what_changes_is_counted_and_told() -> None:
     [
         (NOBODY, "the master node was removed"),
         (node(2, THEM), "another master leads"),
-        (node(2), "another master leads"),  # a life of ours that is over, or to come
-        (node(1, recorded=2), "another master leads"),  # somebody has stood already, and the node is about to change
+        (node(2), "another master leads"),  # a past or future life of this process
+        (node(1, recorded=2), "another master leads"),  # another candidate has campaigned, and the node will change
     ],
 )
-def test_who_no_longer_has_the_node_gives_it_back_and_reads_again(stored: StoreSnapshot, reason: str) -> None:
+def test_master_without_the_node_resigns_and_reads_again(stored: StoreSnapshot, reason: str) -> None:
     master = leader()
     effects = master.read(stored)
     assert master.role is MasterRole.STANDBY
@@ -121,7 +121,7 @@ def test_who_no_longer_has_the_node_gives_it_back_and_reads_again(stored: StoreS
 
 
 @pytest.mark.parametrize("session", [Session.CONNECTED, Session.SUSPENDED])
-def test_whose_node_still_stands_leads_on(session: Session) -> None:
+def test_master_with_the_node_keeps_leading(session: Session) -> None:
     master = leader()
     said = master.session_changed(session)
     assert master.acting
@@ -129,13 +129,13 @@ def test_whose_node_still_stands_leads_on(session: Session) -> None:
     if session is Session.SUSPENDED:
         assert said == [LogNote("the state store does not answer: deciding nothing until it does")]
         assert master.read(node(1)) == []
-        assert not master.may_decide  # the read may be older than the silence
+        assert not master.may_decide  # the read may precede the suspension
         assert master.session_changed(Session.CONNECTED) == [ReadStore()]
     assert master.read(node(1)) == []
     assert master.may_decide
 
 
-def test_an_election_without_an_answer_is_taken_up_if_the_node_says_so() -> None:
+def test_unanswered_election_is_adopted_if_the_node_confirms_it() -> None:
     master = candidate()
     assert master.campaign_ended(1, WriteResult.UNKNOWN) == [ReadStore()]
     assert master.role is MasterRole.STANDBY
@@ -143,7 +143,7 @@ def test_an_election_without_an_answer_is_taken_up_if_the_node_says_so() -> None
     assert (master.role, master.epoch) == (MasterRole.LEADING, 1)
 
 
-def test_an_election_without_an_answer_is_not_taken_up_below_an_epoch_that_was_seen() -> None:
+def test_unanswered_election_below_a_seen_epoch_is_not_adopted() -> None:
     master = candidate()
     master.campaign_ended(1, WriteResult.UNKNOWN)
     master.epoch_seen(2)
@@ -152,14 +152,14 @@ def test_an_election_without_an_answer_is_not_taken_up_below_an_epoch_that_was_s
 
 
 @pytest.mark.parametrize("led", [True, False])
-def test_a_node_of_a_lost_session_is_not_taken_up(led: bool) -> None:
-    """Whether the session had been led with or only stood for: its node may stand for a moment, and then it goes."""
+def test_node_of_a_lost_session_is_not_adopted(led: bool) -> None:
+    """The node of a lost session may remain for a moment, whether it led or only campaigned."""
     master = leader() if led else candidate()
     effects = master.session_changed(Session.LOST)
     told = [effect.text for effect in effects if isinstance(effect, LogNote)]
     assert told == (["stepping down from epoch 1: the store session is lost"] if led else [])
     assert master.role is MasterRole.STANDBY
-    assert reasons(effects) == []  # the node goes with the session; the next one may be another's
+    assert reasons(effects) == []  # the node goes with the session, and the next one may belong to another master
     assert effects[-1] == ReadStore()
     master.session_changed(Session.CONNECTED)
     assert reasons(master.read(node(1))) == ["a master node of an epoch that is over"]
@@ -167,7 +167,7 @@ def test_a_node_of_a_lost_session_is_not_taken_up(led: bool) -> None:
 
 
 @pytest.mark.parametrize("result", list(WriteResult))
-def test_what_an_election_that_was_given_up_has_won_is_given_back(result: WriteResult) -> None:
+def test_node_won_by_an_abandoned_election_is_given_back(result: WriteResult) -> None:
     master = candidate()
     master.session_changed(Session.LOST)
     effects = master.campaign_ended(1, result)
@@ -175,7 +175,7 @@ def test_what_an_election_that_was_given_up_has_won_is_given_back(result: WriteR
     assert master.role is MasterRole.STANDBY
 
 
-def test_the_answer_of_an_election_before_the_last_one_is_no_answer() -> None:
+def test_answer_of_an_earlier_election_is_ignored() -> None:
     master = candidate()
     master.session_changed(Session.LOST)
     master.session_changed(Session.CONNECTED)
@@ -185,7 +185,7 @@ def test_the_answer_of_an_election_before_the_last_one_is_no_answer() -> None:
 
 
 @pytest.mark.parametrize("result", list(WriteResult))
-def test_an_election_below_an_epoch_that_was_seen_meanwhile_is_lost(result: WriteResult) -> None:
+def test_election_below_an_epoch_seen_meanwhile_is_lost(result: WriteResult) -> None:
     master = candidate()
     assert master.epoch_seen(2) == []
     effects = master.campaign_ended(1, result)
@@ -193,28 +193,28 @@ def test_an_election_below_an_epoch_that_was_seen_meanwhile_is_lost(result: Writ
     assert (master.role, master.epoch) == (MasterRole.STANDBY, 0)
 
 
-def test_to_hear_of_its_own_epoch_before_the_answer_loses_no_election() -> None:
-    """A stream manager may have read the new node and come before the store's answer has."""
+def test_own_epoch_seen_before_the_answer_does_not_lose_the_election() -> None:
+    """A stream manager may read the new node and connect before the store's answer arrives."""
     master = candidate()
     assert master.epoch_seen(1) == []
     master.campaign_ended(1, WriteResult.DONE)
     assert (master.role, master.epoch) == (MasterRole.LEADING, 1)
 
 
-def test_an_epoch_that_was_left_is_not_taken_up_again() -> None:
+def test_abandoned_epoch_is_not_adopted_again() -> None:
     master = leader()
     master.not_owner()
     assert reasons(master.read(node(1))) == ["a master node of an epoch that is over"]
     assert master.role is MasterRole.STANDBY
 
 
-def test_a_write_that_the_store_refuses_ends_leadership_and_leaves_the_node_alone() -> None:
+def test_refused_write_ends_leadership_without_resigning() -> None:
     master = leader()
     (said,) = master.not_owner()
     assert isinstance(said, LogNote)
     assert "belongs to another session" in said.text
     assert master.role is MasterRole.STANDBY
-    assert master.not_owner() == []  # told again: nothing to end
+    assert master.not_owner() == []  # repeated: there is nothing left to end
 
 
 @pytest.mark.parametrize("suspended", [False, True])
@@ -229,8 +229,8 @@ def test_only_a_higher_epoch_ends_leadership(epoch: int, suspended: bool) -> Non
 
 
 @pytest.mark.parametrize("session", [Session.CONNECTED, Session.SUSPENDED])
-def test_who_wins_while_the_store_is_silent_decides_once_it_answers(session: Session) -> None:
-    """The answer of an election may be told after the session was suspended."""
+def test_election_won_while_suspended_decides_after_reconnect(session: Session) -> None:
+    """The answer of an election may be delivered after the session was suspended."""
     master = candidate()
     master.session_changed(session)
     master.campaign_ended(1, WriteResult.DONE)
@@ -241,7 +241,7 @@ def test_who_wins_while_the_store_is_silent_decides_once_it_answers(session: Ses
     assert master.may_decide
 
 
-def test_a_read_of_a_higher_epoch_ends_leadership_also_while_the_store_is_silent() -> None:
+def test_read_of_a_higher_epoch_ends_leadership_while_suspended() -> None:
     master = leader()
     master.session_changed(Session.SUSPENDED)
     assert reasons(master.read(node(2, THEM))) == ["another master leads"]
@@ -252,7 +252,7 @@ Fact = Callable[[Mastership], object]
 
 
 def facts() -> st.SearchStrategy[Fact]:
-    """Anything that may be told, in any order: late, doubled, of another epoch."""
+    """Build any fact in any order: late, repeated, or of another epoch."""
     epochs = st.integers(0, 4)
     stored = st.one_of(
         st.builds(lambda epoch: StoreSnapshot(epoch=epoch, epoch_version=7), epochs),
@@ -274,7 +274,7 @@ WON_LATE: list[Fact] = [
 ]
 
 
-def test_whatever_is_told_only_the_highest_epoch_decides_and_only_while_the_store_answers() -> None:
+def test_only_the_highest_epoch_decides_and_only_while_connected() -> None:
     @example(WON_LATE)
     @given(st.lists(facts(), max_size=12))
     def holds(told: list[Fact]) -> None:

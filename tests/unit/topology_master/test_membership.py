@@ -1,4 +1,4 @@
-"""Who is there and for how long each has been silent, against a model of one dictionary."""
+"""Membership of stream managers and their silence, compared with a dictionary."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_silence_counts_in_bounded_steps_and_whoever_is_silent_for_his_lease_is_forgotten(
+def test_silence_counts_in_bounded_steps_and_lapsed_members_are_removed(
     steps: list[tuple[str, int, int]],
 ) -> None:
     membership, link, now_ms = made(1, 2, 3), 0, 0
@@ -84,7 +84,7 @@ def test_silence_counts_in_bounded_steps_and_whoever_is_silent_for_his_lease_is_
     assert (membership.links(), membership.missing(), membership.newest(1)) == ([], [1, 2, 3], None)
 
 
-def test_an_older_process_and_a_container_of_no_plan_are_not_admitted() -> None:
+def test_older_process_and_unknown_container_are_not_admitted() -> None:
     membership = made(1)
     assert membership.register(1, registers(2)) == (RegistrationResult.UNKNOWN_CONTAINER, None)
     assert membership.newest(1) is None
@@ -101,7 +101,7 @@ def test_an_older_process_and_a_container_of_no_plan_are_not_admitted() -> None:
     assert membership.links() == [4]
 
 
-def test_a_plan_tells_of_processes_before_and_of_containers_that_are_not_wanted_any_more() -> None:
+def test_expect_learns_incarnations_and_drops_unwanted_containers() -> None:
     membership = made(1, 2)
     for link, container in ((1, 1), (2, 2)):
         membership.register(link, registers(container, 7))
@@ -114,7 +114,7 @@ def test_a_plan_tells_of_processes_before_and_of_containers_that_are_not_wanted_
     assert membership.expect([3]) == [], "it had no link any more"
 
 
-def test_all_follow_a_plan_when_nobody_is_missing_or_behind() -> None:
+def test_all_follow_requires_every_member_at_the_version() -> None:
     membership = made(1, 2)
     membership.register(1, registers(1, plan=PlanVersion(1, 4)))
     assert not membership.all_follow(PlanVersion(1, 4)), "one is missing"
@@ -125,7 +125,7 @@ def test_all_follow_a_plan_when_nobody_is_missing_or_behind() -> None:
 
 
 @pytest.mark.parametrize(("first", "second", "named"), [(0.0, 0.0, None), (2.0, 1.0, 2.0), (1.0, 3.0, 3.0)])
-def test_the_status_tells_what_stream_managers_say(first: float, second: float, named: float | None) -> None:
+def test_status_contains_the_reports_of_stream_managers(first: float, second: float, named: float | None) -> None:
     membership = made(1, 2)
     assert membership.holder() == NOBODY
     for link, seconds in ((1, first), (2, second)):

@@ -1,4 +1,4 @@
-"""The master's metrics: intervals, all time, gauges, latencies, exceptions; rings as a naive list would answer."""
+"""Metric store of the master: intervals, totals, gauges, latencies and exceptions, compared with full lists."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ask(store: MetricStore, now: float, seconds: float, *names: str) -> dict[str
 
 
 @given(growths, st.integers(1, 4000))
-def test_rings_answer_as_a_list_would(growth: list[tuple[int, int]], seconds: int) -> None:
+def test_rings_equal_a_full_list(growth: list[tuple[int, int]], seconds: int) -> None:
     ring, sketch_ring, everything, now = CounterRings(), LatencyRings(), [], START
     for gap, amount in growth:
         now += gap
@@ -48,7 +48,7 @@ def test_rings_answer_as_a_list_would(growth: list[tuple[int, int]], seconds: in
 
 
 @given(growths)
-def test_the_sum_of_rollups_is_the_rollup_of_sums(growth: list[tuple[int, int]]) -> None:
+def test_sum_of_rollups_equals_rollup_of_sums(growth: list[tuple[int, int]]) -> None:
     one, several, now = CounterRings(), [CounterRings() for _ in range(3)], START
     for number, (gap, amount) in enumerate(growth):
         now += gap
@@ -58,7 +58,7 @@ def test_the_sum_of_rollups_is_the_rollup_of_sums(growth: list[tuple[int, int]])
         assert one.total(now, seconds) == sum(ring.total(now, seconds) for ring in several)
 
 
-def test_counters_over_intervals_and_all_time() -> None:
+def test_counters_cover_intervals_and_all_time() -> None:
     store = MetricStore(START)
     for second in range(0, 1200, 5):
         store.publish(START + second, PublishMetrics(1, (process(START + second, 10.0 * (second + 5)),)))
@@ -74,7 +74,7 @@ def test_counters_over_intervals_and_all_time() -> None:
     assert ask(store, now, 60, "__emit") == {}
 
 
-def test_a_timeline_shows_each_point() -> None:
+def test_timeline_shows_each_point() -> None:
     store = MetricStore(START)
     for second in range(0, 60, 5):
         slow = encode_sketch(Sketch.of([2.0] * (second + 5)))
@@ -89,15 +89,15 @@ def test_a_timeline_shows_each_point() -> None:
     assert len(store.timeline(START + 57, TimelineRequest("word", 1e9, ("__emit-count",))).series[0].values) == 180
 
 
-def test_a_restarted_instance_goes_on_counting() -> None:
+def test_restarted_instance_continues_its_counts() -> None:
     store = MetricStore(START)
     store.publish(START + 5, PublishMetrics(1, (process(START + 5, 100),)))
     store.publish(START + 10, PublishMetrics(1, (process(START + 10, 7, incarnation=2, started=START + 8),)))
-    store.publish(START + 11, PublishMetrics(1, (process(START + 6, 103),)))  # the last words of the first, late
+    store.publish(START + 11, PublishMetrics(1, (process(START + 6, 103),)))  # the last report of the first one, late
     assert ask(store, START + 12, -1) == ask(store, START + 12, 60) == {"__emit-count/default": 110}
 
 
-def test_a_new_master_knows_all_time_at_once_but_does_not_invent_an_interval() -> None:
+def test_new_master_knows_totals_but_no_earlier_interval() -> None:
     store = MetricStore(START + 5000)
     old = process(START + 5001, 90_000, incarnation=9, started=START + 100)
     earlier = process(START + 90, 1000, incarnation=0, started=START)
@@ -108,13 +108,13 @@ def test_a_new_master_knows_all_time_at_once_but_does_not_invent_an_interval() -
     assert ask(store, START + 5008, 60) == {"__emit-count/default": 50}
 
 
-def test_the_first_master_of_a_topology_misses_nothing_of_processes_older_than_itself() -> None:
+def test_first_master_counts_older_processes_fully() -> None:
     store = MetricStore(START + 5, is_first=True)
     store.publish(START + 9, PublishMetrics(1, (process(START + 9, 40, started=START),)))
     assert ask(store, START + 10, 60) == ask(store, START + 10, -1) == {"__emit-count/default": 40}
 
 
-def test_latencies_of_an_interval_leave_out_what_came_before() -> None:
+def test_interval_latencies_exclude_earlier_samples() -> None:
     store = MetricStore(START)
     slow, fast = Sketch.of([900.0] * 50), Sketch.of([2.0] * 50)
     name = "__complete-latency/default"
@@ -129,7 +129,7 @@ def test_latencies_of_an_interval_leave_out_what_came_before() -> None:
     assert sketch_codec.decode_sketch(always.sketch).quantile(0.99) == pytest.approx(900.0, rel=0.02)
 
 
-def test_gauges_are_those_of_the_running_incarnation_and_grow_old() -> None:
+def test_gauges_follow_the_running_incarnation_and_expire() -> None:
     store = MetricStore(START)
     store.publish(START, PublishMetrics(1, (process(START, gauges={"g": 1.0}),)))
     store.publish(START + 1, PublishMetrics(1, (process(START + 1, 0, 2, START + 1, gauges={"g": 2.0}),)))
@@ -137,7 +137,7 @@ def test_gauges_are_those_of_the_running_incarnation_and_grow_old() -> None:
     assert ask(store, START + 2 + metric_store.GAUGE_FRESH_SECONDS, 60) == {"__emit-count/default": 0}
 
 
-def test_a_bad_report_spoils_nothing_and_bounds_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_malformed_report_is_refused_whole_and_series_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MetricStore(START)
     bad = process(START, 5, sketches={"l": b"\xff\xff"})
     store.publish(START, PublishMetrics(1, (bad, process(START, 5, task=4))))
@@ -153,7 +153,7 @@ def test_a_bad_report_spoils_nothing_and_bounds_hold(monkeypatch: pytest.MonkeyP
     store.check()
 
 
-def test_the_most_recent_exceptions_are_kept() -> None:
+def test_most_recent_exceptions_are_kept() -> None:
     store = MetricStore(START)
 
     def kind(number: int) -> ExceptionReport:
@@ -176,7 +176,7 @@ def test_the_most_recent_exceptions_are_kept() -> None:
     assert held <= 2 * 256 + 256
 
 
-def test_a_rate_is_of_the_time_that_is_covered_and_none_where_none_is() -> None:
+def test_rate_covers_the_observed_time() -> None:
     store = MetricStore(START)
     store.publish(START, PublishMetrics(1, (process(START, 40),)))
     (value,) = store.metrics(START, MetricsRequest("", 60)).values
@@ -191,13 +191,13 @@ def test_a_rate_is_of_the_time_that_is_covered_and_none_where_none_is() -> None:
 
 
 @pytest.mark.parametrize(("before", "counts"), [(0.0, 40), (1.0, 40), (1.5, 0)])
-def test_what_a_process_has_counted_just_before_the_master_began_is_recent(before: float, counts: int) -> None:
+def test_counts_of_a_process_started_just_before_the_master_are_recent(before: float, counts: int) -> None:
     store = MetricStore(START)
     store.publish(START + 5, PublishMetrics(1, (process(START + 5, 40, started=START - before),)))
     assert ask(store, START + 6, 60) == {"__emit-count/default": counts}
 
 
-def test_a_gauge_is_fresh_for_a_minute_and_has_its_range() -> None:
+def test_gauge_is_fresh_for_a_minute_and_has_a_range() -> None:
     store, heard = MetricStore(START), START + 20
     for seconds, value in ((5, 2.0), (10, 8.0), (20, 5.0)):
         now = START + seconds
@@ -212,10 +212,8 @@ def test_a_gauge_is_fresh_for_a_minute_and_has_its_range() -> None:
 
 
 @pytest.mark.parametrize(("is_first", "known", "recent"), [(True, False, 30), (False, True, 30), (False, False, 0)])
-def test_what_ended_processes_have_counted_is_recent_where_nothing_of_it_was_missed(
-    is_first: bool, known: bool, recent: int
-) -> None:
-    """A first master has missed nothing; another one knows of the process that has ended since it heard of it first."""
+def test_counts_of_ended_processes_are_recent_if_fully_observed(is_first: bool, known: bool, recent: int) -> None:
+    """A first master has missed nothing; a later one knows an ended process since its first report."""
     store = MetricStore(START + 500, is_first=is_first)
     if known:
         store.publish(START + 501, PublishMetrics(1, (process(START + 501, 0, 7),)))
@@ -224,7 +222,7 @@ def test_what_ended_processes_have_counted_is_recent_where_nothing_of_it_was_mis
     assert ask(store, START + 503, -1) == {"__emit-count/default": 30}
 
 
-def test_rings_of_ended_processes_make_room_for_those_of_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rings_of_ended_processes_are_reused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metric_store, "MAX_SERIES", 4)
     monkeypatch.setattr(metric_store, "MAX_GAUGES", 4)
     store = MetricStore(START)
@@ -239,7 +237,7 @@ def test_rings_of_ended_processes_make_room_for_those_of_new_ones(monkeypatch: p
         assert sum(value.total for value in found.values) == total
 
 
-def test_processes_that_are_silent_make_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_processes_make_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metric_store, "MAX_PROCESSES", 3)
     store = MetricStore(START)
     for task in range(3):
@@ -254,7 +252,7 @@ def test_processes_that_are_silent_make_room_for_new_ones(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("-inf")])
-def test_an_interval_that_is_not_a_number_stands_for_all_time(seconds: float) -> None:
+def test_non_finite_interval_stands_for_all_time(seconds: float) -> None:
     store = MetricStore(START)
     store.publish(START, PublishMetrics(1, (process(START, 5),)))
     assert ask(store, START + 1, seconds) == ask(store, START + 1, -1) == {"__emit-count/default": 5}

@@ -1,4 +1,4 @@
-"""A master writes only while its own session holds the master node: two sessions on one tree."""
+"""Writes of a master require its own session to hold the master node: two sessions on one tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The physical plan as a function of facts: what begins anew with another topology, and what is carried on."""
+"""Physical plan as a function of its inputs: what restarts with another topology, and what is carried over."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ def plan(previous: PhysicalPlan | None = None, containers: int = 2, epoch: int =
     return found
 
 
-def test_the_first_plan_begins_all_numbers() -> None:
+def test_first_plan_starts_all_numbers() -> None:
     first = plan()
     assert (first.version, first.routing_version, first.generation) == (PlanVersion(4, 1), 1, NO_GENERATION)
 
 
-def test_another_topology_of_the_same_name_begins_them_anew() -> None:
+def test_new_topology_of_the_same_name_restarts_all_numbers() -> None:
     before = replace(plan(containers=3), version=PlanVersion(4, 9), routing_version=5, generation=THIRD)
     assert plan(before, id="words-99") == plan(id="words-99")
 
 
-def test_the_same_facts_give_the_very_plan_that_stands_and_others_the_next_of_its_generation() -> None:
+def test_equal_inputs_return_the_current_plan_and_others_the_next_version() -> None:
     stands = replace(plan(), generation=THIRD)
     assert plan(stands, epoch=9) is stands
     wider = plan(stands, containers=3, epoch=9)
     assert (wider.version, wider.routing_version, wider.generation) == (PlanVersion(9, 2), 2, THIRD)
 
 
-def test_another_state_is_the_next_version_of_its_master_and_nothing_else() -> None:
+def test_state_change_only_raises_the_version() -> None:
     stands = plan()
     paused = replace_state(stands, PAUSED, 6)
     assert paused == replace(stands, version=PlanVersion(6, 2), state=PAUSED)
 
 
-def test_another_generation_is_one_version_together_with_what_else_is_new() -> None:
+def test_generation_change_shares_a_version_with_other_changes() -> None:
     stands = plan()
     again = replace_generation(stands, THIRD, stands, 6)
     assert again == replace(stands, version=PlanVersion(6, 2), generation=THIRD)

@@ -1,4 +1,4 @@
-"""Lag, CPU and memory of a whole topology: what its containers use, against what the packing plan gives them."""
+"""Gauges of a whole topology: lag, CPU and memory, used and reserved."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def system(component: str, name: str, container: int, second: float, cores: floa
     )  # fmt: skip
 
 
-def test_sums_over_the_containers_with_tasks() -> None:
+def test_gauges_sum_over_containers_with_tasks() -> None:
     store = MetricStore(START)
     for second in range(5, 121, 5):
         processes = (
-            system("__tmanager__", "topology_master-0", 0, second, 3.0),  # its container is the first to report
+            system("__tmanager__", "topology_master-0", 0, second, 3.0),  # its container reports first
             instance(1, 1, second, 40.0, 0.5), instance(2, 2, second, 900.0, 1.0),
             system("__stmgr__", "stream_manager-1", 1, second, 0.25),
         )  # fmt: skip
@@ -43,7 +43,7 @@ def test_sums_over_the_containers_with_tasks() -> None:
     found = topology_gauges(store, PLAN, START + 120)
     assert found == {
         "__topology-lag-ms": 900.0,
-        "__used-cpu-cores": pytest.approx(1.75, rel=0.1),  # of whole points of 5 s
+        "__used-cpu-cores": pytest.approx(1.75, rel=0.1),  # whole points of 5 s
         "__used-memory-bytes": 250 * MIB,
         "__reserved-cpu-cores": 2.5,
         "__reserved-memory-bytes": 1200 * MIB,
@@ -54,13 +54,13 @@ def test_sums_over_the_containers_with_tasks() -> None:
     assert gone == dict.fromkeys(gone, 0.0) | {"__used-cpu-cores": gone["__used-cpu-cores"]}
 
 
-def test_nothing_is_known_yet() -> None:
+def test_gauges_are_zero_without_reports() -> None:
     found = topology_gauges(MetricStore(START), PLAN, START)
     assert found["__used-cpu-cores"] == 0
     assert "__topology-lag-ms" not in found
 
 
-def test_spouts_without_acks_tell_no_lag_and_so_there_is_none() -> None:
+def test_lag_is_absent_without_acks() -> None:
     store = MetricStore(START)
     report = instance(1, 1, 5.0, 0.0, 0.5)
     del report.gauges["__spout-lag-ms"]

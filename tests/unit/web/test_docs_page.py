@@ -1,4 +1,4 @@
-"""The page of an API's paths: everything is on it, as text only, and it loads nothing."""
+"""API documentation page: complete, plain text only, and without external resources."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def schema(text: str) -> dict[str, Any]:
     }
 
 
-def test_every_path_parameter_and_answer_is_on_it() -> None:
+def test_page_lists_paths_parameters_and_responses() -> None:
     page = unescape(docs_page(schema("text"), head="<!--head-->", top="<!--top-->"))
     for part in ("text 1.2", "GET /text", "POST /text", "(older path)", ">field<", "409 text", "integer or text"):
         assert part in page

@@ -1,4 +1,4 @@
-"""A server that is asked to end in the moment in which its address is known."""
+"""HTTP server: a signal at the moment its address is printed, and unread connections."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from heron_control.web.serving import ConnectionLimits, Server, bind, config_of,
 
 
 async def nothing(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """An application that only starts and stops."""
+    """Application that only starts and stops."""
     assert scope["type"] == "lifespan"
     for said in ("startup", "shutdown"):
         await receive()
@@ -27,14 +27,14 @@ async def nothing(scope: dict[str, Any], receive: Any, send: Any) -> None:
 
 
 class Hasty(io.StringIO):
-    """Whoever reads the address ends the server at once."""
+    """Output whose reader ends the server as soon as the address is written."""
 
     def write(self, text: str) -> int:
         os.kill(os.getpid(), signal.SIGTERM)
         return super().write(text)
 
 
-def test_a_signal_that_comes_with_the_address_ends_it_as_any_other_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signal_at_the_first_output_stops_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.getsignal(signal.SIGTERM)
     closed: list[bool] = []
     read = Hasty()
@@ -49,7 +49,7 @@ def test_a_signal_that_comes_with_the_address_ends_it_as_any_other_does(monkeypa
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_client_that_reads_nothing_loses_its_connection() -> None:
+def test_client_that_does_not_read_loses_its_connection() -> None:
     """Every connection inherits from its listener how long an answer may stay unread."""
     with (
         bind("127.0.0.1", 0, "test", unread_seconds=1.0) as listener,

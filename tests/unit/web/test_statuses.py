@@ -1,4 +1,4 @@
-"""Every kind of failure has a status, and what derives from it has the same."""
+"""HTTP statuses of failures, which derived classes inherit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KINDS = [kind for kind in vars(failures).values() if isinstance(kind, type) and 
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind is not Failure])
-def test_no_kind_is_a_fault_of_the_server(kind: type[Failure]) -> None:
+def test_every_failure_maps_to_a_client_error_or_503(kind: type[Failure]) -> None:
     class Derived(kind):  # type: ignore[misc, valid-type]
         pass
 
@@ -20,5 +20,5 @@ def test_no_kind_is_a_fault_of_the_server(kind: type[Failure]) -> None:
     assert 400 <= kind("x").http_status < 500 or kind("x").http_status == 503
 
 
-def test_known_ones() -> None:
+def test_known_failures_have_their_status() -> None:
     assert [e.http_status for e in (NoSuchTopology("t"), NotFound(), Unavailable(), Failure())] == [404, 404, 503, 500]

@@ -1,4 +1,4 @@
-"""Heads that can be read in two ways are refused, however they are cut; plain ones are read as before."""
+"""Strict parsing of HTTP heads: ambiguous ones are rejected for any cuts, plain ones are read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def read(data: bytes, pieces: list[int]) -> list[type]:
         connection.receive_data(data[:size])
         data = data[size:]
         while (event := connection.next_event()) is not h11.NEED_DATA:
-            if event is h11.PAUSED:  # one request is whole, the next waits for its answer
+            if event is h11.PAUSED:  # one request is complete, the next waits for its answer
                 connection.send(h11.Response(status_code=200, headers=[("content-length", "0")]))
                 connection.send(h11.EndOfMessage())
                 connection.start_next_cycle()
@@ -50,14 +50,14 @@ def read(data: bytes, pieces: list[int]) -> list[type]:
 
 @pytest.mark.parametrize("what", AMBIGUOUS)
 @given(pieces=cuts)
-def test_what_can_be_read_in_two_ways_is_refused(what: str, pieces: list[int]) -> None:
+def test_ambiguous_request_is_rejected(what: str, pieces: list[int]) -> None:
     with pytest.raises(h11.RemoteProtocolError):
         read(AMBIGUOUS[what], pieces)
 
 
 @pytest.mark.parametrize("what", AMBIGUOUS)
 @pytest.mark.parametrize("before", PLAIN)
-def test_also_behind_another_request(what: str, before: str) -> None:
+def test_ambiguous_request_after_another_is_rejected(what: str, before: str) -> None:
     with pytest.raises(h11.RemoteProtocolError):
         read(PLAIN[before] + AMBIGUOUS[what], [])
 

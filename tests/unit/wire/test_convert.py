@@ -1,4 +1,4 @@
-"""Every dataclass on the wire matches its message, and what is decoded equals what was encoded."""
+"""Wire dataclasses match their messages, and decoding inverts encoding."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_definitions_survive(definition: TopologyDefinition) -> None:
     assert message_codecs.TOPOLOGY.decode(message_codecs.TOPOLOGY.encode(definition)) == definition
 
 
-def test_a_physical_plan_survives() -> None:
+def test_physical_plan_survives() -> None:
     assert message_codecs.PHYSICAL_PLAN.decode(message_codecs.PHYSICAL_PLAN.encode(a_plan())) == a_plan()
 
 
@@ -144,7 +144,7 @@ def test_garbage_is_a_malformed_message(garbage: bytes) -> None:
             item.decode(garbage)
 
 
-def test_a_garbled_byte_is_malformed_or_another_definition() -> None:
+def test_garbled_byte_is_malformed_or_another_definition() -> None:
     text = "a text that may be no UTF-8 any more"
     data = bytearray(message_codecs.TOPOLOGY.encode(TopologyDefinition("t", "t-1", (), {text: [text]})))
     malformed = 0
@@ -158,17 +158,17 @@ def test_a_garbled_byte_is_malformed_or_another_definition() -> None:
     assert malformed > len(text)
 
 
-def test_an_envelope_without_content_is_malformed() -> None:
+def test_envelope_without_content_is_malformed() -> None:
     with pytest.raises(MalformedMessage, match="without content"):
         message_codecs.PEER_CONTROL.decode(b"")
 
 
-def test_a_stranger_in_a_union_is_refused() -> None:
+def test_foreign_message_in_a_union_is_rejected() -> None:
     with pytest.raises(TypeError, match="does not belong"):
         message_codecs.PEER_CONTROL.encode(control.Credit(1))  # type: ignore[arg-type]
 
 
-def test_a_value_outside_its_enum_is_malformed() -> None:
+def test_value_outside_its_enum_is_malformed() -> None:
     message = heronry_topology_pb2.PhysicalPlan.FromString(message_codecs.PHYSICAL_PLAN.encode(a_plan()))
     message.state = "asleep"
     with pytest.raises(MalformedMessage, match="asleep"):

@@ -1,4 +1,4 @@
-"""Packets survive the wire; broken columns are refused before anyone indexes into them."""
+"""Packets on the wire: round trip, and rejection of inconsistent columns."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def a_frame(**changes: object) -> Frame:
         a_frame(offsets=b"o" * 8),
     ],
 )
-def test_frames_whose_columns_disagree_are_refused(frame: Frame) -> None:
+def test_frame_with_inconsistent_columns_is_rejected(frame: Frame) -> None:
     with pytest.raises(MalformedMessage, match="root columns"):
         decode_packet(encode_packet(Packet(frames=[frame])))
 
@@ -85,15 +85,15 @@ def test_frames_whose_columns_disagree_are_refused(frame: Frame) -> None:
         Packet(fails=[Fail(1, b"r" * 9, Reason(FailKind.FAILED))]),
     ],
 )
-def test_broken_columns_are_refused(packet: Packet) -> None:
+def test_broken_columns_are_rejected(packet: Packet) -> None:
     with pytest.raises(MalformedMessage):
         decode_packet(encode_packet(packet))
 
 
-def test_garbage_is_refused() -> None:
+def test_garbage_is_rejected() -> None:
     with pytest.raises(MalformedMessage, match="not a packet"):
         decode_packet(b"\x12\xff\xff")
 
 
-def test_a_frame_weighs_its_columns() -> None:
+def test_frame_size_includes_its_columns() -> None:
     assert a_frame().size_bytes() == 6 + 16 + 16 + FRAME_OVERHEAD_BYTES

@@ -1,4 +1,4 @@
-"""What a zygote prepares, its children need not make: no converter is made at a first use after ``prepare_all``."""
+"""Preparation of all codecs before a fork: no converter is created after ``prepare_all``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CODECS = {name: value for name, value in vars(message_codecs).items() if isinsta
 
 
 @pytest.mark.parametrize("name", CODECS)
-def test_every_codec_is_ready_after_it_was_prepared(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_codec_is_ready_after_preparation(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codec, "_CONVERTERS", {})
     message_codecs.prepare_all()
     monkeypatch.setattr(codec, "_make_converter", lambda *key: pytest.fail(f"{key} was not prepared"))

@@ -1,4 +1,4 @@
-"""A sink that begins with another topology's checkpoint commits what waits for it, and nothing else."""
+"""Commit and abort of sink tokens after a restore, a complete checkpoint and a sweep."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES = frozenset(token.name for token in TOKENS)
 
 
 class Sink(TwoPhaseSink):
-    """One that tells what is asked of it."""
+    """Sink that records the tokens it commits and the tokens that are still staged."""
 
     def __init__(self, *waiting: str) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ def restored(adopted: AdoptionMode) -> RestoredState:
 
 
 @pytest.mark.parametrize(("given", "kept"), [("4-9-1-a", ["4-9-1-a"]), (None, []), ("mine", None), (7, None)])
-def test_a_token_begins_with_the_name_of_its_checkpoint_and_none_is_none(given: Any, kept: list[str] | None) -> None:
+def test_prepare_rejects_token_without_checkpoint_prefix(given: Any, kept: list[str] | None) -> None:
     sink = Sink()
     sink.prepare = lambda checkpoint: given  # type: ignore[method-assign]  # each case its own
     tokens = TwoPhaseCommits(sink, 4)
@@ -52,19 +52,19 @@ def test_a_token_begins_with_the_name_of_its_checkpoint_and_none_is_none(given: 
         assert [token.name for token in tokens.unconfirmed] == kept
 
 
-def test_only_what_waits_is_committed_and_what_nobody_knows_is_aborted() -> None:
+def test_restore_of_adopted_checkpoint_commits_only_prepared_tokens() -> None:
     sink = Sink("4-9-1-a", "4-10-1-a")
     TwoPhaseCommits(sink, 5).restore(restored(AdoptionMode.WHOLE))
     assert (sink.committed, sink.waiting) == (["4-9-1-a"], [])
 
 
-def test_of_its_own_checkpoint_everything_is_committed_again() -> None:
+def test_restore_of_own_checkpoint_commits_every_token_again() -> None:
     sink = Sink()
     TwoPhaseCommits(sink, 5).restore(restored(AdoptionMode.NO))
     assert sink.committed == [token.name for token in TOKENS]
 
 
-def test_what_was_prepared_for_a_complete_checkpoint_is_committed_once_in_order() -> None:
+def test_commit_confirms_tokens_up_to_the_checkpoint_in_order() -> None:
     sink = Sink()
     tokens = TwoPhaseCommits(sink, 4)
     tokens.unconfirmed = [CommitToken(9, "4-9-1-a"), CommitToken(8, "4-8-1-a"), CommitToken(10, "4-10-1-a")]
@@ -74,13 +74,13 @@ def test_what_was_prepared_for_a_complete_checkpoint_is_committed_once_in_order(
     assert tokens.unconfirmed == [CommitToken(10, "4-10-1-a")]
 
 
-def test_only_what_lower_generations_have_left_is_aborted() -> None:
+def test_sweep_ignores_tokens_of_later_generations_and_other_names() -> None:
     sink = Sink("4-8-1-a", "4-10-1-a", "5-11-1-a", "6-11-1-a", "no token", "x-1-1-a")
     TwoPhaseCommits(sink, 5).sweep(["4-8-1-a"])
     assert sink.waiting == ["4-8-1-a", "5-11-1-a", "6-11-1-a", "no token", "x-1-1-a"]
 
 
-def test_where_no_sink_is_any_more_it_is_said_unless_that_is_well_so() -> None:
+def test_restore_without_sink_raises_unless_adopted_in_part() -> None:
     component: Any = object()
     with pytest.raises(UnclaimedState, match=r"token '4-8-1-a': .* is not a TwoPhaseSink"):
         TwoPhaseCommits(component, 5).restore(restored(AdoptionMode.WHOLE))
@@ -91,11 +91,11 @@ def test_where_no_sink_is_any_more_it_is_said_unless_that_is_well_so() -> None:
     ("name", "generation"),
     [("3-9-1-a", 3), ("12-1", 12), ("0-1-1-a", 0), ("12", None), ("x-9-1-a", None), ("-9-1", None), ("", None)],
 )
-def test_a_token_tells_its_generation_and_any_other_name_none(name: str, generation: int | None) -> None:
+def test_generation_of_returns_none_for_names_that_are_not_tokens(name: str, generation: int | None) -> None:
     assert generation_of(name) == generation
 
 
-def test_a_sweep_aborts_what_lower_generations_left_and_nobody_knows() -> None:
+def test_sweep_aborts_unknown_tokens_of_lower_generations() -> None:
     sink = Sink("2-1-1-a", "3-2-1-a", "4-3-1-a", "5-4-1-a", "3-5-1-a", "mine", "3-6-1-a")
     tokens = TwoPhaseCommits(sink, 4)
     tokens.unconfirmed.append(CommitToken(5, "3-5-1-a"))
@@ -103,7 +103,7 @@ def test_a_sweep_aborts_what_lower_generations_left_and_nobody_knows() -> None:
     assert sink.waiting == ["4-3-1-a", "5-4-1-a", "3-5-1-a", "mine", "3-6-1-a"]
 
 
-def test_what_is_complete_is_committed_in_order_and_once() -> None:
+def test_commit_is_idempotent_and_ordered() -> None:
     sink = Sink()
     tokens = TwoPhaseCommits(sink, 4)
     tokens.unconfirmed += [CommitToken(9, "4-9-1-a"), CommitToken(7, "4-7-1-a"), CommitToken(8, "4-8-1-a")]

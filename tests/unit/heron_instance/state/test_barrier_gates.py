@@ -1,4 +1,4 @@
-"""Where checkpoints meet executors: what counts as sent and as taken, and that no batch spans a barrier."""
+"""Checkpoints in executors: frame counts at a barrier, alignment, and no batch across a barrier."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Ends(Bolt):
 
 
 def ran(passes: type[Bolt] = Passes) -> StatefulExecutorHarness:
-    """A spout, a bolt that passes on, one that ends it: tasks 1, 2 and 3, at rest."""
+    """Return a settled harness: a spout (task 1), a bolt that forwards (2) and a bolt that ends the stream (3)."""
     parts = {
         "s": Part(Emits, 1, {"default": ["n"]}),
         "b": Part(passes, 1, {"default": ["n"]}, [("s", "default", SHUFFLE)]),
@@ -43,8 +43,8 @@ def ran(passes: type[Bolt] = Passes) -> StatefulExecutorHarness:
     return world
 
 
-def test_a_cut_counts_what_was_sent_and_what_was_taken_of_it() -> None:
-    """What a barrier says was sent before it is what its receiver has taken, once all is at rest."""
+def test_frames_sent_before_a_barrier_equal_frames_taken() -> None:
+    """The sender's frame count for a receiver equals the receiver's count of taken frames once all tasks are idle."""
     world = ran()
     for source, reader in ((1, 2), (2, 3)):
         frames = sum(len(flush.frames) for task, flush in world.flushes if task == source)
@@ -71,7 +71,7 @@ def hear(world: StatefulExecutorHarness, wish: CheckpointCommand) -> None:
     world.run()
 
 
-def test_a_checkpoint_goes_from_the_spout_through_every_bolt_and_user_code_hears_the_end_of_it() -> None:
+def test_checkpoint_passes_every_task_and_reports_completion_once() -> None:
     heard: list[int] = []
 
     class Hears(Passes):
@@ -91,7 +91,7 @@ def test_a_checkpoint_goes_from_the_spout_through_every_bolt_and_user_code_hears
     assert not any(state.is_halted for state in states)
 
 
-def test_what_user_code_raises_when_a_checkpoint_is_complete_is_told_as_that() -> None:
+def test_exception_in_on_checkpoint_complete_fails_its_task() -> None:
     class Raises(Passes):
         def on_checkpoint_complete(self, checkpoint: int) -> None:
             raise OSError("the mail server is down")
@@ -103,19 +103,19 @@ def test_what_user_code_raises_when_a_checkpoint_is_complete_is_told_as_that() -
     assert told == [None, "b.on_checkpoint_complete raised OSError: the mail server is down", None]
 
 
-def test_a_spout_at_rest_declines_a_checkpoint_whose_part_is_not_written_in_time() -> None:
+def test_idle_spout_declines_a_checkpoint_whose_part_is_late() -> None:
     world = ran()
     spout = world.executors[1]
     hear(world, CheckpointCommand(1, under=4, turn=1, timeout_ms=1000.0))
     state = world.state_of(spout)
-    state.apply_command(CheckpointCommand(1, over=4, timeout_ms=1000.0))  # resumed, and not complete
+    state.apply_command(CheckpointCommand(1, over=4, timeout_ms=1000.0))  # resumed, but not complete
     spout.on_wake(world.clock.ms)
     assert not state.is_halted
     until = world.clock.now + 2.0
     while world.clock.now < until and not state.report.declined:
         result = spout.run(world.clock.ms)
         world.clock.now += max(0.001, (result.wait_ms or 0.0) / 1000)
-        while result.at_rest and world.clock.now < until:  # as the shell does: nothing but polls
+        while result.at_rest and world.clock.now < until:  # the shell polls and does nothing else
             wait_ms = spout.poll_idle(world.clock.ms)
             if wait_ms is None:
                 break

@@ -1,4 +1,4 @@
-"""Dead letters: a record that fails has no effect except its letter."""
+"""Dead letters: a failing record has no effect except its letter."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def numbered(drawn: Any) -> list[Record]:
 
 
 def holds(records: list[Record], basic: bool, siblings: bool, batches: tuple[int, ...]) -> None:
-    """The run leaves what one leaves that never saw the failing records, and a letter for each of these."""
+    """Assert that the run equals one without the failing records, plus one letter for each of them."""
     bad = [record for record in records if record.end != "well"]
     found = run(records, basic, siblings, batches)
     truth = run([record for record in records if record.end == "well"], basic, siblings, batches)
@@ -52,12 +52,14 @@ def holds(records: list[Record], basic: bool, siblings: bool, batches: tuple[int
 @example([(0, ("direct",), "raise"), (0, ("emit", "direct"), "well")], True, False, (2,))
 @example([(0, ("append",), "well"), (0, ("append",), "raise")], False, False, (2,))
 @example([(1, ("append", "emit kept"), "well"), (1, ("append", "last", "emit kept"), "raise")], False, True, (5,))
-def test_a_record_that_fails_was_never_there(drawn: Any, basic: bool, siblings: bool, batches: tuple[int, ...]) -> None:
+def test_failing_record_leaves_only_its_letter(
+    drawn: Any, basic: bool, siblings: bool, batches: tuple[int, ...]
+) -> None:
     holds(numbered(drawn), basic, siblings, batches)
 
 
 class Raises(BasicBolt):
-    """Raises what a subclass says, or does what it must not."""
+    """Bolt whose `process` raises; subclasses override `process`."""
 
     dead_letters = "bad"
 
@@ -91,7 +93,7 @@ def letter_of(world: StatefulExecutorHarness) -> DeadLetter:
     return DeadLetter(*values)
 
 
-def test_texts_are_bounded_and_can_be_sent() -> None:
+def test_letter_texts_are_bounded_and_encodable() -> None:
     class Odd(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no text")
@@ -110,7 +112,7 @@ def test_texts_are_bounded_and_can_be_sent() -> None:
     assert letter_of(world_of(Strange)).error == "Odd: (no text: __str__ raised RuntimeError)"
 
 
-def test_the_log_has_one_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_has_one_dead_letter_line_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
     world = world_of(Raises)
     source: Any = world.objects("s")[0]
     for seconds in (0, 1, 5, 9, 12, 13):
@@ -122,7 +124,7 @@ def test_the_log_has_one_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> Non
     assert told == [f"b: dead letters since the last log line: {n}, the newest: ValueError: bad" for n in (1, 5)]
 
 
-def test_values_that_make_a_letter_too_large_stay_behind() -> None:
+def test_letter_omits_values_that_exceed_the_tuple_limit() -> None:
     bound = {"topology.tuple.max.bytes": 2048}
     assert letter_of(world_of(Raises, config=bound)).values == (0, 7, ("set",), ""), "it is small enough"
     letter = letter_of(world_of(Raises, config=bound, end="x" * 1900))
@@ -137,12 +139,12 @@ def test_values_that_make_a_letter_too_large_stay_behind() -> None:
     assert "is larger than topology.tuple.max.bytes" in str(world.executors[BOLT].failed), "even without its values"
 
 
-def test_a_letter_that_its_reader_cannot_be_given_restores() -> None:
+def test_letter_with_unsupported_key_fails_the_task() -> None:
     world = world_of(Raises, letters_by=fields("values"), end=[1])
     assert "UnsupportedKey" in str(world.executors[BOLT].failed)
 
 
-def test_hooks_see_every_call() -> None:
+def test_hooks_see_calls_that_become_letters() -> None:
     seen: list[str] = []
 
     class Watches(TaskHook):
@@ -163,7 +165,7 @@ def test_hooks_see_every_call() -> None:
     assert sorted(seen) == ["ack", "execute"]
 
 
-def test_a_mistake_of_the_program_is_no_letter() -> None:
+def test_invalid_emit_fails_the_task_without_a_letter() -> None:
     class Asks(Raises):
         def process(self, tup: Any) -> None:
             self.emit([1], need_task_ids=True)
@@ -173,9 +175,9 @@ def test_a_mistake_of_the_program_is_no_letter() -> None:
     assert world.objects("letters")[0].rows == []
 
 
-def test_a_call_that_the_executor_ends_is_undone() -> None:
+def test_interrupted_call_is_undone() -> None:
     class Ends(BaseException):
-        """As a stop that an emit tells of."""
+        """Stand-in for the stop signal that an emit raises."""
 
     class Stopped(Raises):
         def process(self, tup: Any) -> None:
@@ -200,7 +202,7 @@ def test_a_call_that_the_executor_ends_is_undone() -> None:
     assert [out.waiting for out in bolt._collector.streams.values()] == [[(2,)], []]
 
 
-def test_emits_outside_of_process_are_not_held() -> None:
+def test_emits_outside_of_process_are_not_deferred() -> None:
     class Early(Raises):
         def initialize(self, config: Any, context: Any) -> None:
             self.emit([1])
@@ -209,8 +211,8 @@ def test_emits_outside_of_process_are_not_held() -> None:
     assert world_of(Early).objects("all")[0].rows == [(DEFAULT_STREAM, (1,)), (DEFAULT_STREAM, (2,))]
 
 
-def test_emits_that_were_held_leave_in_the_order_in_which_they_were_made() -> None:
-    """Also those of several streams that one task reads."""
+def test_deferred_emits_keep_their_order() -> None:
+    """The order also holds across several streams that one task reads."""
     acts = ("emit", "many", "custom", "direct", "emit", "many")
     records = [Record(number % KEYS, number, acts, "well") for number in range(40)]
     for basic in (False, True):
@@ -222,8 +224,8 @@ def test_emits_that_were_held_leave_in_the_order_in_which_they_were_made() -> No
 
 
 @pytest.mark.parametrize(("declares", "kept"), [(False, True), (True, False), (False, False), (True, True)])
-def test_letters_are_written_where_state_is_kept_and_a_bolt_declares_them(declares: bool, kept: bool) -> None:
-    """Elsewhere a tuple that fails is sent again, and an exception is one."""
+def test_letters_need_stateful_mode_and_a_declaring_bolt(declares: bool, kept: bool) -> None:
+    """Otherwise a failing tuple is sent again and the exception counts as an exception."""
 
     class Raises(BasicBolt):
         dead_letters = "bad" if declares else ""
@@ -244,7 +246,7 @@ def test_letters_are_written_where_state_is_kept_and_a_bolt_declares_them(declar
     assert ("__dead-letter-count" in world.telemetry[BOLT].counters) is (declares and kept)
 
 
-def test_what_is_kept_stays_whatever_is_undone_later() -> None:
+def test_undo_does_not_revert_kept_changes() -> None:
     parts = {
         "s": Part(dead_letters.Source, 1, {"default": Record._fields}),
         "b": Part(dead_letters.Obeys, 1, {"bad": DeadLetter._fields}, [("s", "default", fields("key"))]),

@@ -1,4 +1,4 @@
-"""In a topology that keeps state, only the task's own thread may emit."""
+"""Rejection of emits from threads other than the task's own in a stateful topology."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OWN, OTHER = 7, 8
 
 
 class Told:
-    """Threads as a test tells them."""
+    """Scripted view of the process's threads."""
 
     def __init__(self) -> None:
         self.on, self.alive = OWN, 3
@@ -37,7 +37,7 @@ class Told:
 
 
 class Source(Spout):
-    """Emits ``rows`` numbers a call; ``inside`` is done within the call, behind them."""
+    """Spout that emits ``rows`` numbers in each call and then calls ``inside`` within the call."""
 
     outputs = ("n",)
     rows = 0
@@ -73,7 +73,7 @@ EMITS: tuple[Callable[[Source], object], ...] = (
 
 
 def refused(threads: Told, emit: Callable[[], object]) -> None:
-    """The emit of another thread raises, by its name and the component's."""
+    """Assert that an emit from another thread raises and names the thread and the component."""
     threads.on = OTHER
     error: ForeignThreadEmit | None = None
     try:
@@ -89,7 +89,7 @@ def refused(threads: Told, emit: Callable[[], object]) -> None:
 
 
 def fails(world: Any) -> None:
-    """The task fails at its next step, for the reason that the thread was told."""
+    """Assert that the task's next step fails with the error the thread received."""
     assert world.wakes
     world.executors[SPOUT].on_wake(world.clock.ms)
     world.step(SPOUT)
@@ -97,7 +97,7 @@ def fails(world: Any) -> None:
     assert world.telemetry[SPOUT].exceptions == ["ForeignThreadEmit"]
 
 
-def test_an_emit_between_calls_is_refused() -> None:
+def test_foreign_emit_between_calls_is_rejected() -> None:
     for emit in EMITS:
         threads = Told()
         world, source = world_of(threads)
@@ -106,7 +106,7 @@ def test_an_emit_between_calls_is_refused() -> None:
         fails(world)
 
 
-def test_an_emit_beside_a_call_is_refused_once_there_are_threads_of_the_components_own() -> None:
+def test_foreign_emit_during_a_call_is_rejected_once_user_threads_exist() -> None:
     for emit in EMITS:
         threads = Told()
         world, source = world_of(threads)
@@ -117,8 +117,8 @@ def test_an_emit_beside_a_call_is_refused_once_there_are_threads_of_the_componen
         fails(world)
 
 
-def test_fewer_threads_than_at_the_beginning_are_none_of_the_components_own() -> None:
-    """Where one of the libraries' has ended, an emit looks no more often than it must."""
+def test_ended_library_threads_do_not_enable_the_check() -> None:
+    """The guard checks every emit only while more threads run than at the start."""
     threads = Told()
     own = EmitThreadGuard("source", threads, lambda out, rows: None, None)
     for alive, checks_every_emit in ((2, False), (3, False), (4, True), (3, False)):
@@ -127,8 +127,8 @@ def test_fewer_threads_than_at_the_beginning_are_none_of_the_components_own() ->
         assert own.checks_every_emit is checks_every_emit
 
 
-def test_own_emits_leave_as_ever_and_look_around_as_often() -> None:
-    """With threads that do not emit, beside the mode without state."""
+def test_own_emits_are_unaffected_by_idle_threads() -> None:
+    """Compares a stateful executor with idle extra threads to an executor without state."""
     sent, looks = [], []
     for made in (ExecutorHarness, StatefulExecutorHarness):
         threads, counted = Told(), [0]
@@ -150,7 +150,7 @@ def test_own_emits_leave_as_ever_and_look_around_as_often() -> None:
 
 
 def made_look(counted: list[int]) -> Callable[..., None]:
-    """The gate's own, counted."""
+    """Return the gate's check, wrapped to count its calls."""
     from heron_instance.core.emit_gate import EmitGate
 
     real = EmitGate.admit
@@ -162,7 +162,7 @@ def made_look(counted: list[int]) -> Callable[..., None]:
     return look
 
 
-def test_threads_that_have_ended_cost_nothing() -> None:
+def test_guard_is_disabled_after_user_threads_end() -> None:
     threads = Told()
     world, _ = world_of(threads)
     out = world.executors[SPOUT].collector.streams["default"]
@@ -175,7 +175,7 @@ def test_threads_that_have_ended_cost_nothing() -> None:
         world.step(SPOUT)
 
 
-def test_a_real_thread_is_refused_and_the_task_fails() -> None:
+def test_emit_of_a_real_thread_is_rejected_and_fails_the_task() -> None:
     world, source = world_of(ProcessThreads())
     told: list[BaseException] = []
     go, gone = threading.Event(), threading.Event()
@@ -193,7 +193,7 @@ def test_a_real_thread_is_refused_and_the_task_fails() -> None:
     world.step(SPOUT)
     source.rows = 2
     source.inside = lambda: (go.set(), gone.wait(30), None)[-1]
-    world.clock.now += 1  # it has emitted nothing, and is asked again after a while
+    world.clock.now += 1  # an idle spout is polled only after a delay
     world.step(SPOUT)
     assert gone.is_set(), "it was asked"
     thread.join(30)

@@ -1,4 +1,4 @@
-"""The law of indexes: two keys share an entry if and only if fields grouping takes them for the same key."""
+"""Key indexes: two keys share an entry if and only if fields grouping treats them as equal."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ keys = st.recursive(
 @given(keys, keys)
 @example(Fraction(17, 2), 9)
 @example(Fraction(16, 3), Fraction(17, 3))
-def test_one_index_for_one_key(one: Any, other: Any) -> None:
+def test_equal_keys_have_equal_indexes(one: Any, other: Any) -> None:
     same = encode(one) == encode(other)
     assert (index_of(one) == index_of(other)) is same
     if same:
@@ -65,7 +65,7 @@ def test_one_index_for_one_key(one: Any, other: Any) -> None:
 
 
 @given(st.lists(simple, min_size=2, max_size=2), st.lists(simple, min_size=2, max_size=2))
-@example([float("nan"), 1], [float("nan"), 1])  # two objects, one key
-def test_several_fields_are_one_key_each(one: list[Any], other: list[Any]) -> None:
+@example([float("nan"), 1], [float("nan"), 1])  # distinct NaN objects are one key
+def test_keys_of_several_fields_compare_field_by_field(one: list[Any], other: list[Any]) -> None:
     same = list(map(encode, one)) == list(map(encode, other))
     assert (index_of_many(tuple(one)) == index_of_many(tuple(other))) is same

@@ -1,4 +1,4 @@
-"""Keyed state: a restore returns the state of the checkpoint."""
+"""Keyed state: ownership, undo, change detection, expiry and restore."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.support.harness.state_history import run
 @given(st.integers(0, 1_000_000))
 @example(15)  # entries expire between checkpoints
 @example(30)
-def test_what_is_restored_is_what_was_there(seed: int) -> None:
+def test_restore_returns_the_state_of_the_checkpoint(seed: int) -> None:
     run(seed)
 
 
-def test_a_key_of_another_task_is_refused_and_named() -> None:
+def test_key_of_another_task_is_rejected_by_name() -> None:
     own = 1 << group_of("mine")
     state = KeyedState(own, where="counter, task 3")
     state["mine"] = 1
@@ -33,7 +33,7 @@ def test_a_key_of_another_task_is_refused_and_named() -> None:
     assert dict(state) == {"mine": 1}
 
 
-def test_a_key_of_several_fields_is_a_tuple_of_them() -> None:
+def test_key_of_several_fields_is_a_tuple() -> None:
     state = KeyedState(ALL_GROUPS, fields=2)
     state["a", 1] = "x"
     assert state["a", 1.0] == "x"
@@ -43,7 +43,7 @@ def test_a_key_of_several_fields_is_a_tuple_of_them() -> None:
             state[wrong]
 
 
-def test_what_a_record_has_changed_can_be_undone() -> None:
+def test_undo_reverts_the_changes_of_a_record() -> None:
     state = KeyedState(ALL_GROUPS)
     state.update({"count": 1, "items": [1], "gone": "soon"})
     before = {"count": 1, "items": [1], "gone": "soon"}
@@ -61,11 +61,11 @@ def test_what_a_record_has_changed_can_be_undone() -> None:
     state["items"].append(2)
     state.keep()
     assert state["items"] == [1, 2]
-    state.undo()  # nothing has begun
+    state.undo()  # no record has begun
     assert state["items"] == [1, 2]
 
 
-def test_looking_does_not_make_a_change_and_reading_in_place_does() -> None:
+def test_peek_does_not_mark_a_change_and_item_access_does() -> None:
     state = KeyedState(ALL_GROUPS)
     state.update({"count": 1, "items": [1]})
     assert sum(len(block.rows) for block in state.take(1, 0)) >= 1
@@ -86,7 +86,7 @@ def test_looking_does_not_make_a_change_and_reading_in_place_does() -> None:
     assert taken(3) == [("items", [1])]
 
 
-def test_keys_of_deleted_entries_are_forgotten() -> None:
+def test_keys_of_deleted_entries_are_released() -> None:
     state = KeyedState(ALL_GROUPS)
     for number in range(500_000, 500_000 + 20_000):
         state[number + 0.5] = 1
@@ -98,7 +98,7 @@ def test_keys_of_deleted_entries_are_forgotten() -> None:
     state.check()
 
 
-def test_a_time_to_live_is_a_positive_number_of_seconds() -> None:
+def test_time_to_live_must_be_positive_and_finite() -> None:
     state = KeyedState(ALL_GROUPS)
     for wrong in (0, -1, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="a positive number of seconds"):
@@ -106,7 +106,7 @@ def test_a_time_to_live_is_a_positive_number_of_seconds() -> None:
     assert len(state) == 0
 
 
-def test_what_is_set_anew_again_and_again_leaves_little_behind() -> None:
+def test_repeated_expiry_updates_keep_the_heap_small() -> None:
     now = 0.0
     state = KeyedState(ALL_GROUPS, wall=lambda: now)
     for number in range(20_000):

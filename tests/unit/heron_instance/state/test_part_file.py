@@ -1,4 +1,4 @@
-"""Laws of a part's file: what goes in comes out, of the groups asked for only, and damage is found and named."""
+"""Part files of checkpoints: round trip, selection of key groups, and detection of damage."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def read(part: StatePart, data: bytes, groups: int = ALL_GROUPS) -> list[KeyGrou
 
 
 @given(rows, rows, rows)
-def test_what_goes_in_comes_out_and_only_what_is_asked_for(own: list[Any], one: list[Any], two: list[Any]) -> None:
+def test_part_round_trip_returns_only_the_requested_groups(own: list[Any], one: list[Any], two: list[Any]) -> None:
     blocks = [KeyGroupRows(5, True, one), KeyGroupRows(9, False, two)]
     part, data = written(own, blocks)
     state = [KeyGroupRows(TASK_STATE, True, own)] if own else []
@@ -50,7 +50,7 @@ def test_what_goes_in_comes_out_and_only_what_is_asked_for(own: list[Any], one: 
     assert part.size == len(data)
 
 
-def test_every_damaged_byte_is_found() -> None:
+def test_every_damaged_byte_is_detected() -> None:
     part, data = written([("a", 1)], [KeyGroupRows(5, True, [("k", "v")]), KeyGroupRows(9, False, [("gone",)])])
     for place in range(len(data)):
         broken = bytearray(data)
@@ -62,20 +62,20 @@ def test_every_damaged_byte_is_found() -> None:
             read(part, data[:size])
 
 
-def test_another_file_under_its_name_is_found() -> None:
+def test_file_that_does_not_match_its_part_is_rejected() -> None:
     part, _ = written([], [KeyGroupRows(5, True, [("k", 1)])])
     _, other = written([], [KeyGroupRows(5, True, [("k", 2)])])
     with pytest.raises(DamagedPart, match="another file of the same name"):
         read(part, other)
 
 
-def test_what_cannot_be_pickled_is_named() -> None:
+def test_value_that_cannot_be_pickled_is_named() -> None:
     with pytest.raises(CannotEncode, match=r"count, task 3.*key 'bad'.*pickle"):
         written([], [KeyGroupRows(5, True, [("good", 1), ("bad", lambda: None)])])
 
 
 def claiming(blocks: list[Block], size: int | None = None) -> tuple[StatePart, bytes]:
-    """A part whose head claims these blocks, and its head."""
+    """Return a part whose head declares these blocks, and that head."""
     head, proof = encode_head(DRAFT, blocks)
     total = len(head) + sum(block.size for block in blocks)
     return replace(DRAFT, size=total if size is None else size, checksum=proof), head
@@ -88,7 +88,7 @@ def claiming(blocks: list[Block], size: int | None = None) -> tuple[StatePart, b
         Block(5, True, 0, -9, 1, ""), Block(-2, True, 0, 0, 1, ""), Block(1024, True, 0, 0, 1, ""),
     ],
 )  # fmt: skip
-def test_a_block_that_is_not_in_its_file_is_refused_before_it_is_read(block: Block) -> None:
+def test_block_outside_of_its_file_is_rejected_before_it_is_read(block: Block) -> None:
     part, head = claiming([block], size=100 + 1)
     sizes: list[int] = []
 
@@ -104,7 +104,7 @@ def test_a_block_that_is_not_in_its_file_is_refused_before_it_is_read(block: Blo
 
 
 def test_a_large_block_is_copied_in_pieces_of_bounded_size() -> None:
-    part, head = claiming([Block(5, True, 0, 0, 2**31, "")])  # as a sparse file can have
+    part, head = claiming([Block(5, True, 0, 0, 2**31, "")])  # possible with a sparse file
     sizes: list[int] = []
 
     def read_counted(offset: int, size: int) -> bytes:
@@ -117,7 +117,7 @@ def test_a_large_block_is_copied_in_pieces_of_bounded_size() -> None:
 
 
 @pytest.mark.parametrize("head", [b"[]", b"{}", b"[" * 100_000, b"\xff"])
-def test_a_head_that_cannot_be_read_is_damage_though_its_checksum_fits(head: bytes) -> None:
+def test_unreadable_head_is_damage_even_with_a_valid_checksum(head: bytes) -> None:
     data = MAGIC + len(head).to_bytes(4, "little") + head
     part = replace(DRAFT, size=len(data), checksum=checksum(head))
     with pytest.raises(DamagedPart, match="head"):
@@ -125,13 +125,13 @@ def test_a_head_that_cannot_be_read_is_damage_though_its_checksum_fits(head: byt
 
 
 @given(rows, rows)
-def test_the_pieces_of_a_part_are_the_whole_file(own: list[Any], one: list[Any]) -> None:
+def test_pieces_of_a_part_form_the_whole_file(own: list[Any], one: list[Any]) -> None:
     part, data = written(own, [KeyGroupRows(5, True, one)])
     read_some = lambda offset, size: data[offset : offset + size]  # noqa: E731
     assert b"".join(checked_pieces(part, read_some)) == data
 
 
-def test_state_is_never_unpickled_with_the_serializer_msgpack() -> None:
+def test_msgpack_serializer_never_unpickles_state() -> None:
     part, data = written([], [KeyGroupRows(5, True, [("k", {1, 2})]), KeyGroupRows(9, True, [("k", 1)])])
     codec = ValuesCodec("msgpack")
     with pytest.raises(DamagedPart, match=r"key group 5: pickled, but topology\.serializer is msgpack"):

@@ -1,4 +1,4 @@
-"""A task's part in checkpoints, rule by rule: what is a wall behind another wall is seen here only."""
+"""State transitions of one task in a checkpoint, tested without the layers around it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def barrier(number: int, count: int = 0) -> Barrier:
     return Barrier(2, number, 7, count)
 
 
-def test_a_bolt_aligns_with_the_last_barrier_and_is_quiet_until_all_is_over() -> None:
+def test_bolt_aligns_with_the_last_barrier_and_halts_until_over() -> None:
     task = bolt()
     task.taken(1)
     assert task.barrier(1, barrier(5, 1)) is None
@@ -34,7 +34,7 @@ def test_a_bolt_aligns_with_the_last_barrier_and_is_quiet_until_all_is_over() ->
     task.check()
 
 
-def test_a_later_barrier_ends_an_earlier_quiet() -> None:
+def test_later_barrier_ends_an_earlier_halt() -> None:
     task = bolt()
     for source in (1, 3):
         task.barrier(source, barrier(5))
@@ -45,7 +45,7 @@ def test_a_later_barrier_ends_an_earlier_quiet() -> None:
     assert task.barrier(3, barrier(6)) == SnapshotRequest(6, 7)
 
 
-def test_a_frame_behind_a_barrier_declines_the_checkpoint() -> None:
+def test_frame_after_a_barrier_declines_the_checkpoint() -> None:
     task = bolt()
     task.barrier(1, barrier(5))
     assert task.may_take(3)
@@ -57,7 +57,7 @@ def test_a_frame_behind_a_barrier_declines_the_checkpoint() -> None:
 @pytest.mark.parametrize(
     ("source", "wrong"), [(1, Barrier(2, 5, 7, 4)), (1, Barrier(1, 5, 7, 0)), (9, Barrier(2, 5, 7, 0))]
 )
-def test_what_cannot_be_right_is_reported_as_loss(source: int, wrong: Barrier) -> None:
+def test_invalid_barrier_is_reported_as_loss(source: int, wrong: Barrier) -> None:
     task = bolt()
     assert task.barrier(source, wrong) is None
     first = task.report.lost
@@ -66,7 +66,7 @@ def test_what_cannot_be_right_is_reported_as_loss(source: int, wrong: Barrier) -
     assert task.report.lost == first, "the first cause stays"
 
 
-def test_a_spout_begins_each_number_once() -> None:
+def test_spout_begins_each_checkpoint_once() -> None:
     spout = CheckpointParticipant(1, [], 1_000)
     assert spout.begin(4, 0) == SnapshotRequest(4, 0)
     assert spout.begin(4, 0) is None
@@ -79,7 +79,7 @@ def test_a_spout_begins_each_number_once() -> None:
     assert bolt().begin(9, 0) is None
 
 
-def test_a_quiet_that_lasts_is_declined_and_goes_on() -> None:
+def test_halt_that_exceeds_its_timeout_is_declined() -> None:
     task = CheckpointParticipant(1, [], 1_000)
     task.begin(4, 0)
     task.aligned(4, 100)
@@ -90,7 +90,7 @@ def test_a_quiet_that_lasts_is_declined_and_goes_on() -> None:
     assert "1 s" in task.report.declined_why
 
 
-def test_the_report_holds_the_newest_parts() -> None:
+def test_report_holds_the_newest_parts() -> None:
     task = bolt()
     for number in range(1, 9):
         task.stored(StatePart("count", 2, 1, 2, number, number, 0, ""))
@@ -105,7 +105,7 @@ def test_the_report_holds_the_newest_parts() -> None:
     assert task.complete == 3
 
 
-def test_who_has_begun_has_said_nothing() -> None:
+def test_new_participant_has_an_empty_report() -> None:
     for task in (bolt(), CheckpointParticipant(2, [], 1_000)):
         task.tick(10**9)
         assert task.report == TaskReport(2, False, 0, (), 0, "", 0, "")
@@ -113,7 +113,7 @@ def test_who_has_begun_has_said_nothing() -> None:
         task.check()
 
 
-def test_the_newest_checkpoint_is_declined_and_for_its_first_reason() -> None:
+def test_decline_keeps_the_newest_checkpoint_and_its_first_reason() -> None:
     task = bolt()
     for number, why in ((5, "first"), (5, "second"), (4, "older")):
         task.decline(number, why)
@@ -122,7 +122,7 @@ def test_the_newest_checkpoint_is_declined_and_for_its_first_reason() -> None:
     assert (task.report.declined, task.report.declined_why) == (6, "newer")
 
 
-def test_barriers_of_one_that_is_over_or_before_the_current_one_count_for_nothing() -> None:
+def test_outdated_barriers_are_ignored() -> None:
     task = bolt()
     task.over(4)
     assert task.barrier(1, barrier(4)) is None
@@ -138,7 +138,7 @@ def test_barriers_of_one_that_is_over_or_before_the_current_one_count_for_nothin
     assert (task.quiet, task.report.aligned, task.report.lost) == (False, 7, "")
 
 
-def test_what_was_sent_and_did_not_come_is_told_with_both_numbers() -> None:
+def test_lost_frames_are_reported_with_both_counts() -> None:
     task = bolt()
     task.taken(1)
     assert task.barrier(1, barrier(5, 3)) is None

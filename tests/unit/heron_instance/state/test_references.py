@@ -1,4 +1,4 @@
-"""``topology.stateful.check.references``: told is exactly what a checkpoint would lose, only where it is asked for."""
+"""``topology.stateful.check.references``: detection of changes that a checkpoint would lose."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHECK = {"topology.stateful.check.references": True}
 
 
 def told(state: KeyedState | TaskState) -> str:
-    """What it says, if it does."""
+    """Return the error text of the check, or an empty string."""
     try:
         state.check_references()
     except StaleReference as error:
@@ -28,12 +28,12 @@ def told(state: KeyedState | TaskState) -> str:
 
 
 class World:
-    """One task whose user code keeps what it has read. ``lost``: keys whose change no checkpoint will take."""
+    """Task whose user code keeps references to values. ``lost``: keys whose change no checkpoint will include."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
         self.state = KeyedState(ALL_GROUPS)
-        self.kept: dict[str, list[int]] = {}  # references, as far as they still are those of the state
+        self.kept: dict[str, list[int]] = {}  # references that still belong to the state
         self.touched: set[str] = set()
         self.lost: set[str] = set()
         self.checkpoints = 0
@@ -79,7 +79,7 @@ def run(seed: int) -> None:
 
 
 @given(st.integers(0, 1_000_000))
-def test_told_is_what_a_checkpoint_would_lose(seed: int) -> None:
+def test_check_reports_exactly_the_lost_changes(seed: int) -> None:
     run(seed)
 
 
@@ -93,7 +93,7 @@ def kept_state(config: dict[str, Any], restored: RestoredState | None = None) ->
 
 
 @pytest.mark.parametrize("config", [{}, CHECK])
-def test_lost_changes_are_reported_only_if_the_check_is_on(config: dict[str, Any]) -> None:
+def test_lost_changes_are_reported_only_if_the_check_is_enabled(config: dict[str, Any]) -> None:
     made = kept_state(config)
     assert made.by_key is not None
     reference = made.by_key.setdefault("alice", [1])
@@ -116,7 +116,7 @@ def test_lost_changes_of_restored_values_are_reported() -> None:
     assert "alice" in told(made)
 
 
-def test_what_cannot_be_pickled_is_not_told_here() -> None:
+def test_check_ignores_values_that_cannot_be_pickled() -> None:
     class Odd:
         def __reduce__(self) -> Any:
             raise OSError("not now")

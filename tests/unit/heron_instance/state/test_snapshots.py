@@ -1,4 +1,4 @@
-"""What of a snapshot is encoded while the executor stands, and what by the thread that writes it."""
+"""Split of a snapshot's encoding between the halted executor and the writer thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from heron_runtime.model.checkpoints import ALL_GROUPS, StatePart
 
 
 class Watched(ValuesCodec):
-    """Knows by which threads it was called."""
+    """Codec that records the threads that call it."""
 
     def __init__(self, *serializer: Any) -> None:
         super().__init__(*serializer)
@@ -35,7 +35,7 @@ class Watched(ValuesCodec):
 
 
 class Own:
-    """A serializer of the user's."""
+    """A user-defined serializer."""
 
     def serialize(self, values: Any) -> bytes:
         return pickle.dumps(values)
@@ -60,13 +60,13 @@ def snapshot(value: Any, codec: ValuesCodec, number: int = 1, own: Any = ()) -> 
         (1, ("pickle",), True),
         ([1], ("auto",), False),
         (([1], 2), ("auto",), False),
-        (((1, 2), 3), ("auto",), False),  # only flat tuples are looked into
+        (((1, 2), 3), ("auto",), False),  # only flat tuples are inspected
         ({"a": 1}, ("pickle",), False),
-        (1, ("msgpack",), False),  # it might refuse a value, which user code is to hear of
-        (1, ("m:Own", 1 << 20, lambda path: Own), False),  # user code runs on the executor's thread alone
+        (1, ("msgpack",), False),  # it may reject a value, and user code must learn of that
+        (1, ("m:Own", 1 << 20, lambda path: Own), False),  # user code runs only on the executor's thread
     ],
 )
-def test_what_may_wait_is_not_encoded_while_the_executor_stands(value: Any, serializer: Any, waits: bool) -> None:
+def test_immutable_values_are_encoded_by_the_writer_thread(value: Any, serializer: Any, waits: bool) -> None:
     codec = Watched(*serializer)
     _, taken = snapshot(value, codec)
     assert bool(codec.threads) is not waits
@@ -75,7 +75,7 @@ def test_what_may_wait_is_not_encoded_while_the_executor_stands(value: Any, seri
     assert bool(len(codec.threads) - calls) is waits
 
 
-def test_one_changeable_value_makes_a_state_stand_for_its_life() -> None:
+def test_mutable_value_makes_later_snapshots_encode_at_once() -> None:
     codec = Watched()
     state, _ = snapshot(1, codec)
     state["key-1"] = [1]
@@ -84,7 +84,7 @@ def test_one_changeable_value_makes_a_state_stand_for_its_life() -> None:
     assert codec.threads
 
 
-def test_the_state_of_a_task_is_encoded_at_once() -> None:
+def test_own_state_of_a_task_is_encoded_at_once() -> None:
     own = [("items", [1])]
     state, taken = snapshot(1, ValuesCodec(), own=own)
     own[0][1].append(2)
@@ -98,7 +98,7 @@ def test_the_state_of_a_task_is_encoded_at_once() -> None:
 
 
 class Held:
-    """A snapshot whose encoding waits for a word."""
+    """Snapshot whose encoding waits for a signal."""
 
     def __init__(self, number: int, encode: Callable[[], Any]) -> None:
         _, self.real = snapshot(number, ValuesCodec(), number)
@@ -110,7 +110,7 @@ class Held:
         return self.real.encode()
 
 
-def test_a_part_that_waits_gives_way_to_a_later_one(tmp_path: Path) -> None:
+def test_waiting_part_is_superseded_by_a_later_checkpoint(tmp_path: Path) -> None:
     heard: list[InboxItem] = []
     told, may_go = threading.Semaphore(0), threading.Event()
 
@@ -143,7 +143,7 @@ def test_a_part_that_waits_gives_way_to_a_later_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "named"), [(MemoryError(), "out of memory"), (OSError(28, "No space left on device"), "No space left")]
 )
-def test_a_part_that_cannot_be_made_is_declined_and_the_next_is_written(
+def test_part_that_cannot_be_written_is_declined_and_the_next_is_written(
     tmp_path: Path, error: BaseException, named: str
 ) -> None:
     heard: list[InboxItem] = []

@@ -1,4 +1,4 @@
-"""Who reads a split, and when an entry ends: each against a model that looks at everything."""
+"""Ownership of splits and expiry of entries, each compared with an exhaustive model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = [f"part-{n}" for n in range(8)]
     st.dictionaries(st.sampled_from(NAMES), st.one_of(st.none(), st.integers(0, 20))),
     st.dictionaries(st.sampled_from(NAMES), st.integers()),
 )
-def test_each_split_has_one_reader_and_a_checkpoint_holds_what_is_listed(
+def test_each_split_has_one_owner_and_snapshots_hold_listed_splits(
     numbers: dict[str, int | None], restored: dict[str, int]
 ) -> None:
     listed: list[Listed] = [name if number is None else (name, number) for name, number in numbers.items()]
@@ -56,7 +56,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_an_entry_ends_at_its_moment_once_whatever_was_set_before(steps: list[tuple[str, int, int]]) -> None:
+def test_entry_expires_once_at_its_latest_time(steps: list[tuple[str, int, int]]) -> None:
     wall = [100.0]
     expiry, ends, now = ExpiryQueue(lambda: wall[0]), dict[Any, float](), 100.0
     assert expiry.now == 100.0
@@ -79,7 +79,7 @@ def test_an_entry_ends_at_its_moment_once_whatever_was_set_before(steps: list[tu
         expiry.check()
 
 
-def test_an_entry_that_is_set_again_and_again_leaves_no_heap_behind() -> None:
+def test_repeated_updates_of_an_entry_keep_the_heap_small() -> None:
     expiry = ExpiryQueue(lambda: 0.0)
     for n in range(10 * SPARE_ENTRIES):
         expiry.set("one", n)

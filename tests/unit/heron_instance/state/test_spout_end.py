@@ -1,4 +1,4 @@
-"""A spout at its end: when its heartbeat says so, and what takes it back."""
+"""End of a spout's input: when the heartbeat reports it, and what revokes it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def ends(self: Source) -> bool:
 
 
 def rests(alone: SingleSpout) -> str:
-    """What it says of itself after nothing has come for a while."""
+    """Return the status that the spout reports after an idle period."""
     for _ in range(20):
         alone.step(16.0)
         alone.drain()
@@ -28,14 +28,14 @@ def rests(alone: SingleSpout) -> str:
 
 
 @pytest.mark.parametrize("total", [0, 1, 700])
-def test_it_is_at_its_end_once_nothing_is_in_flight(total: int) -> None:
+def test_spout_is_at_its_end_once_nothing_is_in_flight(total: int) -> None:
     alone = SingleSpout(KEPT, total=total, at_end=ends)
     assert rests(alone) == ("" if total else AT_END)
     alone.verdict(alone.roots)
     assert rests(alone) == AT_END
 
 
-def test_what_comes_after_all_takes_it_back() -> None:
+def test_new_data_revokes_the_end() -> None:
     alone = SingleSpout({"topology.reliability.mode": "ATMOST_ONCE"}, total=3, at_end=ends)
     assert rests(alone) == AT_END
     alone.spout.total += 1
@@ -45,11 +45,11 @@ def test_what_comes_after_all_takes_it_back() -> None:
     assert alone.executor.at_end.status == ""
 
 
-def test_a_spout_that_says_nothing_is_never_at_its_end() -> None:
+def test_spout_without_at_end_never_ends() -> None:
     assert rests(SingleSpout(KEPT, total=0)) == ""
 
 
-def test_one_that_raises_is_not_at_its_end() -> None:
+def test_at_end_that_raises_does_not_end_the_spout() -> None:
     def raises(self: Source) -> bool:
         raise RuntimeError("it does not know")
 
@@ -67,7 +67,7 @@ class Bounded(Source):
 
 
 class Ended:
-    """A spout whose state is kept, which has read everything."""
+    """Stateful spout that has read all of its input."""
 
     def __init__(self) -> None:
         parts = {"s": Part(Bounded, 1, {"default": ["x"]}), "r": Part(Nothing, 1, {}, [("s", "default", SHUFFLE)])}
@@ -94,7 +94,7 @@ class Ended:
         self.executor.checkpointer._participant.completed(number)
 
 
-def test_where_state_is_kept_a_checkpoint_behind_its_end_must_be_complete() -> None:
+def test_stateful_spout_ends_after_a_complete_checkpoint() -> None:
     ended = Ended()
     assert ended.rest() == ""
     ended.snapshot(1)
@@ -103,10 +103,10 @@ def test_where_state_is_kept_a_checkpoint_behind_its_end_must_be_complete() -> N
     assert ended.rest() == AT_END
 
 
-def test_a_checkpoint_from_before_its_end_does_not_do() -> None:
+def test_checkpoint_before_the_end_does_not_end_the_spout() -> None:
     ended = Ended()
     ended.executor.at_end.revoke()
     ended.snapshot(1)
-    ended.rest()  # only now it is found at its end
+    ended.rest()  # the end is detected only here
     ended.complete(1)
     assert ended.rest() == ""

@@ -1,4 +1,4 @@
-"""What of a task is kept, and what user code sees of it."""
+"""State of a task: what is kept, restored, merged and exposed to user code."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_positions_belong_to_the_owners_of_splits() -> None:
     assert again.taken() == [("a", 5), ("d", 9)], "what is not listed any more is forgotten"
 
 
-def test_which_component_has_what() -> None:
+def test_kind_of_keyed_state_depends_on_the_component() -> None:
     plan = plan_of()
     assert isinstance(TaskState(plan, 1, Source(), RestoredState(), midnight).keyed, SplitPositions)
     assert TaskState(plan, 1, Plain(), RestoredState(), midnight).keyed is None
@@ -101,7 +101,7 @@ def test_which_component_has_what() -> None:
     assert plain.keyed is None
 
 
-def test_positions_without_splits_need_a_word() -> None:
+def test_restored_positions_without_splits_are_rejected() -> None:
     own = {1: [(("split", "a"), 5)]}
     for adopted in (AdoptionMode.NO, AdoptionMode.WHOLE):
         with pytest.raises(
@@ -111,7 +111,7 @@ def test_positions_without_splits_need_a_word() -> None:
     assert TaskState(plan_of(), 1, Plain(), RestoredState(4, own=own, adopted=AdoptionMode.IN_PART), midnight).own == {}
 
 
-def test_user_code_sees_its_state_and_says_if_it_throws_it_away() -> None:
+def test_user_code_sees_its_state_and_may_not_replace_it() -> None:
     component = Keyed()
     made = stateful(component, 5)
     component.state["n"] = 1
@@ -126,7 +126,7 @@ def test_user_code_sees_its_state_and_says_if_it_throws_it_away() -> None:
     assert other.state == "its own"
 
 
-def test_only_the_incarnation_that_is_named_runs() -> None:
+def test_only_the_named_incarnation_runs() -> None:
     for incarnation, runs in ((7, True), (8, False)):
         made = stateful(Keyed(), 3, incarnation=incarnation)
         running = plan_of(Generation(1, GenerationPhase.RUNNING, members=(GenerationMember(task_participant(3), 7),)))
@@ -139,7 +139,7 @@ def test_only_the_incarnation_that_is_named_runs() -> None:
         assert made.is_halted is not runs
 
 
-def test_keyed_state_hears_of_a_complete_checkpoint_once_and_in_its_generation_only() -> None:
+def test_keyed_state_learns_of_complete_checkpoints_once_in_its_generation() -> None:
     made = stateful(Keyed(), 3)
     heard: list[int] = []
     made.state.completed = heard.append  # type: ignore[method-assign]
@@ -153,7 +153,7 @@ def test_keyed_state_hears_of_a_complete_checkpoint_once_and_in_its_generation_o
     assert heard == [4, 6]
 
 
-def test_a_complete_checkpoint_is_no_affair_of_a_task_without_keys() -> None:
+def test_task_without_keys_ignores_complete_checkpoints() -> None:
     heard: list[int] = []
     for task, keyed in ((3, True), (5, False)):
         kept = TaskState(plan_of(), task, Keyed(), RestoredState(), midnight)
@@ -164,12 +164,12 @@ def test_a_complete_checkpoint_is_no_affair_of_a_task_without_keys() -> None:
     assert heard == [8]
 
 
-def test_own_rows_of_other_tasks_are_not_taken_for_ones_own() -> None:
+def test_own_rows_of_other_tasks_are_not_restored() -> None:
     restored = RestoredState(4, own={5: [(("state", "n"), 1)], 6: [(("state", "n"), 2), (("state", "m"), 3)]})
     assert TaskState(plan_of(), 5, Keyed(), restored, midnight).own == {"n": 1}
 
 
-def test_the_first_task_merges_what_tasks_that_went_had_of_their_own() -> None:
+def test_first_task_merges_own_state_of_removed_tasks() -> None:
     own = {5: [(("state", "n"), 1)], 8: [(("state", "n"), 3)], 6: [(("state", "n"), 2)], 7: []}
     merged: list[Any] = []
 
@@ -191,7 +191,7 @@ def test_the_first_task_merges_what_tasks_that_went_had_of_their_own() -> None:
 
 @pytest.mark.parametrize("runs", [True, False])
 @pytest.mark.parametrize("may", [True, False])
-def test_a_frame_is_taken_while_its_generation_runs_and_its_sender_is_not_ahead(
+def test_frame_is_accepted_while_running_and_before_its_senders_barrier(
     runs: bool, may: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, counted = stateful(Keyed(), 3), list[int]()
@@ -202,7 +202,7 @@ def test_a_frame_is_taken_while_its_generation_runs_and_its_sender_is_not_ahead(
     assert counted == ([1] if runs and may else []), "and then it counts"
 
 
-def test_a_part_that_is_not_written_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_part_that_is_not_written_in_time_is_declined(monkeypatch: pytest.MonkeyPatch) -> None:
     made, given_up = stateful(Keyed(), 3), list[tuple[int, str]]()
     monkeypatch.setattr(made._participant, "decline", lambda number, why: given_up.append((number, why)))
     made._writing[4] = 5000.0
@@ -212,7 +212,7 @@ def test_a_part_that_is_not_written_in_time_is_given_up(monkeypatch: pytest.Monk
     assert given_up == [(4, "its part was not written within 2 s")]
 
 
-def test_before_it_is_initialized_a_task_hears_of_the_restore_and_then_of_its_state() -> None:
+def test_restore_callbacks_run_before_initialize() -> None:
     heard: list[Any] = []
 
     class Heard(Keyed):
@@ -230,7 +230,7 @@ def test_before_it_is_initialized_a_task_hears_of_the_restore_and_then_of_its_st
 
 
 def running(task: int = 1) -> TaskCheckpointer:
-    """A spout's task that has been told to run."""
+    """Return the checkpointer of a spout's task in a running generation."""
     made = stateful(Source(), task)
     made.linked()
     members = tuple(GenerationMember(task_participant(each), 7) for each in plan_of().tasks())
@@ -239,7 +239,7 @@ def running(task: int = 1) -> TaskCheckpointer:
 
 
 @pytest.mark.parametrize("is_written", [True, False])
-def test_a_declined_checkpoint_leaves_no_deadline_behind(is_written: bool) -> None:
+def test_declined_checkpoint_leaves_no_deadline(is_written: bool) -> None:
     task = running()
     task.apply_command(CheckpointCommand(1, under=1, turn=0, timeout_ms=1000.0))
     align = task.due()

@@ -1,4 +1,4 @@
-"""Entries with a time to live in real executors: within calls, over restores, in every mode."""
+"""Time to live of keyed entries in executors: within calls, across restores, in every mode."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TTL_S = 10.0
 
 
 class Source(Spout):
-    """Emits what the test has put there."""
+    """Spout that emits the rows that the test has set."""
 
     def initialize(self, config: Any, context: Any) -> None:
         self.rows: list[tuple[str, str]] = []
@@ -29,7 +29,7 @@ class Source(Spout):
 
 
 class Visits(BasicBolt):
-    """Counts visits; a visitor is forgotten ten seconds after the first. ``seen``: what each look has found."""
+    """Bolt that counts visits and forgets a visitor after ten seconds. ``seen`` holds each observed state."""
 
     def initialize(self, config: Any, context: Any) -> None:
         self.seen: list[Any] = [sorted(self.keyed.items())]
@@ -40,7 +40,7 @@ class Visits(BasicBolt):
         if what == "come":
             self.keyed.put(who, [1], ttl=TTL_S)
         elif what == "again":
-            self.keyed[who].append(1)  # in place: it ends when it was to end
+            self.keyed[who].append(1)  # an update in place does not extend the lifetime
         elif what == "stay":
             self.keyed[who] = [1]
         before = self.keyed.get(who)
@@ -57,7 +57,7 @@ PARTS = {
 
 
 def visit(world: ExecutorHarness, *rows: tuple[str, str]) -> Any:
-    """What the bolt has seen, with these rows behind."""
+    """Feed these rows to the bolt and return everything it has seen."""
     source: Any = world.objects("s")[0]
     source.rows = list(rows)
     world.run()
@@ -65,7 +65,7 @@ def visit(world: ExecutorHarness, *rows: tuple[str, str]) -> Any:
     return world.objects("b")[0].seen
 
 
-def test_an_entry_ends_between_calls_and_stands_within_them() -> None:
+def test_entry_expires_between_calls_and_not_within_one() -> None:
     world = StatefulExecutorHarness(PARTS, wall_s=100.0)
     assert visit(world, ("ann", "come"), ("bob", "come"), ("bob", "stay")) == [[], ("ann", 1), ("bob", 1), ("bob", 1)]
 
@@ -81,7 +81,7 @@ def test_an_entry_ends_between_calls_and_stands_within_them() -> None:
 
 
 @pytest.mark.parametrize("away_s", [4.0, 40.0])
-def test_a_moment_is_kept_and_what_has_ended_is_gone_before_user_code_looks(away_s: float) -> None:
+def test_expiry_survives_a_restore_and_precedes_user_code(away_s: float) -> None:
     world = StatefulExecutorHarness(PARTS, wall_s=100.0)
     visit(world, ("ann", "come"), ("bob", "stay"))
     world.wall_s += 5
@@ -98,7 +98,7 @@ def test_a_moment_is_kept_and_what_has_ended_is_gone_before_user_code_looks(away
     assert "ann" in deleted, "the next checkpoint says so"
 
 
-def test_the_other_modes_have_it_too() -> None:
+def test_time_to_live_works_without_checkpoints() -> None:
     world = ExecutorHarness(PARTS, {"topology.reliability.mode": "ATMOST_ONCE"})
     assert visit(world, ("ann", "come"), ("ann", "again"))[-1] == ("ann", 2)
     component = Visits()

@@ -1,4 +1,4 @@
-"""A mapping whose changes can be undone, whatever they are."""
+"""Mapping whose changes can be undone, compared with a model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ changes = st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.integers(0, 
 
 
 def change(mapping: UndoableMapping, made: list[tuple[str, int | None]]) -> None:
-    """None deletes."""
+    """Apply the changes; a value of None deletes its key."""
     for key, value in made:
         if value is None:
             mapping.pop(key, None)
@@ -24,7 +24,7 @@ def change(mapping: UndoableMapping, made: list[tuple[str, int | None]]) -> None
 
 
 @given(changes, changes, changes)
-def test_undone_it_is_what_it_was_and_kept_it_is_not(
+def test_undo_restores_the_state_of_the_last_begin(
     first: list[tuple[str, int | None]], kept: list[tuple[str, int | None]], undone: list[tuple[str, int | None]]
 ) -> None:
     mapping = UndoableMapping()
@@ -39,7 +39,7 @@ def test_undone_it_is_what_it_was_and_kept_it_is_not(
     assert dict(mapping) == before
     change(mapping, undone)
     after = dict(mapping)
-    mapping.undo()  # nothing has begun
+    mapping.undo()  # no change has begun
     assert dict(mapping) == after
 
 
@@ -50,7 +50,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_changes_in_place_are_undone_too_and_it_is_a_mapping_like_any_other(steps: list[tuple[str, str]]) -> None:
+def test_undo_reverts_changes_in_place(steps: list[tuple[str, str]]) -> None:
     mapping, model = UndoableMapping(), dict[Any, Any]()
     before: dict[Any, Any] | None = None
     for number, (what, key) in enumerate(steps):

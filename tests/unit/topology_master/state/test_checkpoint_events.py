@@ -1,4 +1,4 @@
-"""What the history is told of checkpoints and generations."""
+"""History events of checkpoints and generations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def told(generation: Generation, before: Generation | None) -> tuple[str, str, d
     return happened.what, happened.text, json.loads(happened.detail)
 
 
-def test_generations() -> None:
+def test_generation_events_name_checkpoint_and_cause() -> None:
     first = Generation(1, GenerationPhase.RESTORING, 0)
     assert told(first, None)[:2] == ("start", "generation 1: starting from the initial state")
     assert told(replace(first, phase=GenerationPhase.RUNNING), first)[:2] == (
@@ -42,7 +42,7 @@ def test_generations() -> None:
     assert (what, text.startswith("generation 3: the topology has FAILED: disk full; ")) == ("failed", True)
 
 
-def test_a_complete_checkpoint_has_its_size_and_times() -> None:
+def test_completed_event_has_size_and_times() -> None:
     found = completed_event(CheckpointSummary(5, 1.0, 1234.0, 20.0, 56_789, 3))
     assert (found.kind, found.text) == ("checkpoint", "checkpoint 5 complete: 56,789 bytes in 1.23 s")
     assert json.loads(found.detail) == {
@@ -50,7 +50,7 @@ def test_a_complete_checkpoint_has_its_size_and_times() -> None:
     }  # fmt: skip
 
 
-def test_what_begins_and_fails_is_told_once() -> None:
+def test_checkpoint_begin_and_failure_are_reported_once() -> None:
     coordinator = CheckpointCoordinator(1000.0, 500.0, Manifest("words-1", 0, 0, 0), CheckpointRecord(generation=1))
     coordinator.start_generation(GenerationMembers(PlanVersion(), {1: 9}, {}), 0.0)
     assert coordinator.happened() == []

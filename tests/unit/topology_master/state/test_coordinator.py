@@ -1,4 +1,4 @@
-"""The coordinator, rule by rule: what is a wall behind another wall is seen here only."""
+"""Checkpoint coordinator: every rule alone, without the layers around it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def hear_all(coordinator: CheckpointCoordinator, number: int, *, stored: bool = 
         coordinator.heard(task, incarnation, TaskReport(1, True, number, parts))
 
 
-def test_from_a_number_to_a_complete_checkpoint() -> None:
+def test_checkpoint_runs_from_begin_to_complete() -> None:
     coordinator = running()
     assert coordinator.run(999) is None
     assert begun(coordinator) == 1
@@ -123,7 +123,7 @@ def test_another_generation_ends_every_phase() -> None:
     assert coordinator.phase is CheckpointPhase.INACTIVE
 
 
-def test_only_named_processes_of_this_generation_count() -> None:
+def test_only_named_processes_of_the_generation_count() -> None:
     coordinator = running()
     number = begun(coordinator)
     coordinator.heard(1, 10, TaskReport(1, True, number))
@@ -136,7 +136,7 @@ def test_only_named_processes_of_this_generation_count() -> None:
     assert coordinator.waits_for == (1, 2)
 
 
-def test_a_decline_cancels_and_gives_more_time() -> None:
+def test_decline_cancels_and_extends_the_timeout() -> None:
     coordinator = running()
     number = begun(coordinator)
     coordinator.heard(2, 22, TaskReport(1, True, declined=number, declined_why="disk full"))
@@ -151,7 +151,7 @@ def test_a_decline_cancels_and_gives_more_time() -> None:
     assert "3 checkpoints in a row" in told[0]
 
 
-def test_a_decline_after_the_completing_transaction_was_sent_is_ignored() -> None:
+def test_decline_after_the_completing_write_is_ignored() -> None:
     coordinator = running()
     number = begun(coordinator)
     hear_all(coordinator, number, stored=True)
@@ -163,7 +163,7 @@ def test_a_decline_after_the_completing_transaction_was_sent_is_ignored() -> Non
     assert coordinator.wish.complete == number
 
 
-def test_nobody_waits_for_a_task_that_never_aligns() -> None:
+def test_checkpoint_is_cancelled_if_a_task_does_not_align() -> None:
     coordinator = running()
     number = begun(coordinator)
     coordinator.heard(1, 11, TaskReport(1, True, number))
@@ -174,7 +174,7 @@ def test_nobody_waits_for_a_task_that_never_aligns() -> None:
     assert "task 2 has not aligned in time" in coordinator.notes()[0].text
 
 
-def test_a_new_master_ends_what_was_begun() -> None:
+def test_new_master_ends_the_begun_checkpoint() -> None:
     assert running(CheckpointRecord(1, 7, 5)).wish.over == 7
     coordinator = running()
     number = begun(coordinator)
@@ -182,7 +182,7 @@ def test_a_new_master_ends_what_was_begun() -> None:
     assert coordinator.wish.over == number + 1
 
 
-def test_a_write_without_an_answer_is_read_back() -> None:
+def test_write_without_an_answer_is_read_back() -> None:
     def completing() -> tuple[CheckpointCoordinator, Manifest]:
         coordinator = running()
         hear_all(coordinator, begun(coordinator), stored=True)
@@ -193,7 +193,7 @@ def test_a_write_without_an_answer_is_read_back() -> None:
         return coordinator, write.manifest
 
     coordinator, manifest = completing()
-    coordinator.read(CheckpointRecord(1, 1, 1), manifest)  # it was done
+    coordinator.read(CheckpointRecord(1, 1, 1), manifest)  # the write was done
     assert coordinator.wish.complete == 1
     coordinator.finish_write(WriteResult.UNKNOWN, 1_200)
     assert (coordinator.completed, coordinator.wish.over) == (manifest, 1)
@@ -203,7 +203,7 @@ def test_a_write_without_an_answer_is_read_back() -> None:
     assert (coordinator.wish.complete, coordinator.wish.over) == (0, 1)
 
 
-def test_a_manifest_that_cannot_be_written_cancels() -> None:
+def test_manifest_that_cannot_be_written_cancels() -> None:
     coordinator = running()
     hear_all(coordinator, begun(coordinator), stored=True)
     coordinator.run(1_100)
@@ -211,7 +211,7 @@ def test_a_manifest_that_cannot_be_written_cancels() -> None:
     assert (coordinator.wish.over, coordinator.wish.complete) == (1, 0)
 
 
-def test_quiet_may_be_held_until_it_is_released() -> None:
+def test_hold_keeps_tasks_halted_until_release() -> None:
     coordinator = running()
     coordinator.ask(hold=True)
     hear_all(coordinator, begun(coordinator, 1), stored=True)
@@ -227,7 +227,7 @@ def test_quiet_may_be_held_until_it_is_released() -> None:
     assert begun(coordinator, 9_999) == 2
 
 
-def test_another_generation_ends_what_is_under_way() -> None:
+def test_new_generation_ends_the_running_checkpoint() -> None:
     coordinator = running()
     number = begun(coordinator)
     coordinator.read(replace(coordinator.record, generation=2), initial_manifest("id"))
@@ -235,7 +235,7 @@ def test_another_generation_ends_what_is_under_way() -> None:
     assert coordinator.run(9_999) is None, "nobody runs yet"
 
 
-def test_after_a_cancelled_one_the_interval_passes_from_its_beginning() -> None:
+def test_interval_after_a_cancel_counts_from_the_begin() -> None:
     coordinator = running()
     number = begun(coordinator, 1_000)
     coordinator.heard(2, 22, TaskReport(1, True, declined=number, declined_why="disk full"))
@@ -243,7 +243,7 @@ def test_after_a_cancelled_one_the_interval_passes_from_its_beginning() -> None:
     assert begun(coordinator, 2_000) == number + 1
 
 
-def test_parts_that_do_not_belong_together_cancel() -> None:
+def test_parts_of_different_turns_cancel() -> None:
     coordinator = running()
     number = begun(coordinator)
     hear_all(coordinator, number)
@@ -255,7 +255,7 @@ def test_parts_that_do_not_belong_together_cancel() -> None:
     assert "of no one checkpoint" in coordinator.cancelled_why
 
 
-def test_several_that_are_cancelled_in_a_row_are_an_event_until_one_is_complete() -> None:
+def test_repeated_cancels_are_reported_until_one_completes() -> None:
     coordinator, now = running(), 0
     for number in range(1, 2 * CANCELLED_IN_A_ROW + 2):
         now += 1_000

@@ -1,4 +1,4 @@
-"""When to restore and when to go on, rule by rule."""
+"""Generation controller: when to restore and when to run."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def running() -> GenerationController:
     return generations
 
 
-def test_it_runs_when_all_have_restored_and_names_them() -> None:
+def test_generation_runs_when_all_have_restored_and_names_them() -> None:
     generations = restoring()
     for place in (ONE, TWO):
         generations.heard(place, 5, TaskReport(1, restored=True))
-    generations.heard(STMGR, 7, TaskReport(1))  # it is there, and has not restored yet
+    generations.heard(STMGR, 7, TaskReport(1))  # present, but not restored yet
     assert generations.missing == (STMGR,)
     assert generations.wanted(0) is None
     generations.heard(STMGR, 5, TaskReport(0, restored=True))  # of another generation
@@ -47,7 +47,7 @@ def test_it_runs_when_all_have_restored_and_names_them() -> None:
     assert wanted.incarnation(task_participant(9)) is None
 
 
-def test_a_new_process_or_what_it_reports_begins_the_next_generation() -> None:
+def test_lost_or_restarted_process_begins_the_next_generation() -> None:
     for incarnation, report, why in (
         (6, TaskReport(0), "task 1: it was restarted"),
         (5, TaskReport(1, lost="3 frames were sent"), "task 1: 3 frames were sent"),
@@ -66,7 +66,7 @@ def test_a_new_process_or_what_it_reports_begins_the_next_generation() -> None:
     assert wanted.cause == "stream manager of container 1: silent for 30 s"
 
 
-def test_a_second_fault_while_restoring_begins_another_one() -> None:
+def test_second_fault_while_restoring_begins_another_generation() -> None:
     generations = restoring()
     generations.heard(ONE, 5, TaskReport(1, restored=True))
     generations.heard(ONE, 6, TaskReport(0))
@@ -79,7 +79,7 @@ def test_a_second_fault_while_restoring_begins_another_one() -> None:
     assert generations.wanted(0) is None
 
 
-def test_an_older_process_shall_leave() -> None:
+def test_older_process_is_refused() -> None:
     generations = running()
     assert generations.refuses(ONE, 4)
     assert not generations.refuses(ONE, 5)
@@ -88,7 +88,7 @@ def test_an_older_process_shall_leave() -> None:
     assert generations.refuses(ONE, 7)
 
 
-def test_what_user_code_causes_ends_in_failed_and_what_dies_does_not() -> None:
+def test_repeated_user_failures_fail_the_topology_but_losses_do_not() -> None:
     generation = Generation(1, GenerationPhase.RESTORING)
     for round_ in range(MOST_FAILURES + 1):
         generations = GenerationController(generation)
@@ -113,7 +113,7 @@ def test_what_user_code_causes_ends_in_failed_and_what_dies_does_not() -> None:
     assert (wanted.phase, wanted.failures) == (GenerationPhase.RESTORING, MOST_FAILURES)
 
 
-def test_a_complete_checkpoint_makes_up_for_failures() -> None:
+def test_complete_checkpoint_resets_the_failure_count() -> None:
     generations = restoring(failures=MOST_FAILURES)
     generations.heard(ONE, 5, TaskReport(1, failed="ValueError"))
     wanted = generations.wanted(complete=3)
@@ -121,7 +121,7 @@ def test_a_complete_checkpoint_makes_up_for_failures() -> None:
     assert (wanted.phase, wanted.failures, wanted.restore_from) == (GenerationPhase.RESTORING, 1, 3)
 
 
-def test_silence_counts_where_something_is_restored_and_lets_lower_incarnations_in() -> None:
+def test_silent_process_allows_a_lower_incarnation() -> None:
     generations = restoring()
     generations.heard(ONE, 5, TaskReport(1, restored=True))
     generations.heard(TWO, 5, TaskReport(0))

@@ -1,4 +1,4 @@
-"""Silence of places, to the millisecond: in the master's own ticks, from the last word or from the beginning."""
+"""Silence of participants in milliseconds of the master's ticks, since the last message or the start."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLACES = [task_participant(1), task_participant(2), stream_manager_of(1)]
         max_size=40,
     ),
 )
-def test_silence_is_the_time_of_bounded_steps_since_the_last_word(start_ms: int, steps: list[object]) -> None:
+def test_silence_sums_bounded_steps_since_the_last_message(start_ms: int, steps: list[object]) -> None:
     silence = SilenceTimer()
     silence.advance(start_ms)
     assert silence.clock_ms == 0, "before the first tick no time has passed"

@@ -1,4 +1,4 @@
-"""Recovery by itself: what the store must say before anything is decided, and what is cached of nothing."""
+"""State controller: preconditions in the store before a decision, and removal of old files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def plan(generation: int) -> PhysicalPlan:
     )  # fmt: skip
 
 
-def test_the_mode_decides() -> None:
+def test_reliability_mode_decides_whether_state_is_kept() -> None:
     assert keeps_state({"topology.reliability.mode": "EFFECTIVELY_ONCE"})
     assert not keeps_state({"topology.reliability.mode": "ATLEAST_ONCE"})
     assert not keeps_state({})
@@ -53,7 +53,7 @@ def test_the_mode_decides() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_together_is_said_and_nothing_is_decided(stored: StoreSnapshot, fault: str) -> None:
+def test_inconsistent_store_blocks_all_decisions(stored: StoreSnapshot, fault: str) -> None:
     recovery = StateController({}, 1_000)
     recovery.read(stored, 0)
     assert recovery.fault == fault
@@ -63,7 +63,7 @@ def test_what_does_not_fit_together_is_said_and_nothing_is_decided(stored: Store
     recovery.check()
 
 
-def test_a_record_without_a_plan_is_followed_by_the_next_generation() -> None:
+def test_record_without_a_plan_yields_the_next_generation() -> None:
     recovery = StateController({}, 1_000)
     recovery.read(StoreSnapshot(record=CheckpointRecord(4, 9, 0), complete=initial_manifest("id")), 0)
     wanted = recovery.wanted(0)
@@ -72,13 +72,13 @@ def test_a_record_without_a_plan_is_followed_by_the_next_generation() -> None:
     assert recovery.wish.over == 9
 
 
-def test_short_intervals_are_told_time_often() -> None:
+def test_short_checkpoint_intervals_shorten_the_tick() -> None:
     assert StateController({"topology.stateful.checkpoint.interval.secs": 0.1}, 1_000).tick_ms == 20
     assert StateController({}, 1_000).tick_ms == 200
 
 
-def test_no_file_goes_while_no_generation_runs() -> None:
-    """Only a generation that runs says which checkpoints nobody needs: until then tasks read the one it begins from."""
+def test_files_are_removed_only_while_a_generation_runs() -> None:
+    """Until a generation runs, tasks may still read the checkpoint it begins from."""
     recovery, complete = StateController({}, 1_000), initial_manifest("id")
     recovery.read(StoreSnapshot(plan=plan(2), record=CheckpointRecord(2), complete=complete), 0)
     recovery._remove_old()
@@ -89,7 +89,7 @@ def test_no_file_goes_while_no_generation_runs() -> None:
     assert [(removal.complete, removal.running) for removal in removals] == [(0, 2)]
 
 
-def test_silence_is_counted_from_the_last_word_or_from_the_beginning() -> None:
+def test_silence_counts_from_the_last_message_or_the_start() -> None:
     silence = SilenceTimer()
     one, other = task_participant(1), task_participant(2)
     assert silence.of(one) == 0

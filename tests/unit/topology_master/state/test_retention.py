@@ -1,4 +1,4 @@
-"""Which files of checkpoints may go: whatever is kept can be restored, and nothing else stays for ever."""
+"""Retention of checkpoint files: kept checkpoints are complete, and all other files are removed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TABLES = {"count": (1,) * KEY_GROUPS}
 
 
 class History:
-    """Checkpoints of one keyed task; every third is begun and comes to nothing, each seventh ends a generation."""
+    """Checkpoints of one keyed task. Every third one is abandoned, and each seventh ends a generation."""
 
     def __init__(self, length: int) -> None:
         self.manifests: dict[int, Manifest] = {}
@@ -32,7 +32,7 @@ class History:
         if number % 3:
             self.last = self.manifests[number] = manifest
         elif number % 2:
-            self.manifests[number] = manifest  # written, and never made the last complete one
+            self.manifests[number] = manifest  # written, but never completed
         if number % 7 == 0:
             self.generation += 1
 
@@ -42,7 +42,7 @@ class History:
 
 
 @given(st.integers(0, 60), st.integers(1, 5))
-def test_what_is_kept_can_be_read_whole_and_what_was_given_up_goes(length: int, keep: int) -> None:
+def test_kept_checkpoints_are_whole_and_abandoned_files_are_removed(length: int, keep: int) -> None:
     history = History(length)
     complete = history.last.checkpoint
     old = select_removable(history.manifests, history.parts, complete, history.generation, keep)
@@ -57,19 +57,18 @@ def test_what_is_kept_can_be_read_whole_and_what_was_given_up_goes(length: int, 
 
 
 @given(st.integers(1, 40), st.integers(0, 20), st.integers(1, 4))
-def test_a_master_that_knows_less_removes_nothing_that_a_later_one_needs(then: int, later: int, keep: int) -> None:
+def test_outdated_master_removes_nothing_that_is_still_needed(then: int, later: int, keep: int) -> None:
     earlier, history = History(then), History(then + later)
-    old = select_removable(
-        history.manifests, history.parts, earlier.last.checkpoint, earlier.generation, keep
-    )  # it sees the files that are there now
+    # The outdated master lists the files that exist now.
+    old = select_removable(history.manifests, history.parts, earlier.last.checkpoint, earlier.generation, keep)
     for number in history.complete[-keep:]:
         assert number not in old.manifests
         assert not history.manifests[number].files & set(old.parts)
 
 
 @given(st.integers(4, 30), st.integers(1, 3), st.integers(0, 20), st.integers(1, 4))
-def test_what_was_struck_off_is_never_taken_for_complete(then: int, steps: int, later: int, keep: int) -> None:
-    """A restore to an older checkpoint begins a new history, in which the turns behind it come again."""
+def test_discarded_checkpoints_never_count_as_complete(then: int, steps: int, later: int, keep: int) -> None:
+    """A restore to an older checkpoint starts a new history that reuses the later turns."""
     history = History(then)
     now = history.complete
     target = now[max(0, len(now) - 1 - steps)]
@@ -83,7 +82,7 @@ def test_what_was_struck_off_is_never_taken_for_complete(then: int, steps: int, 
     assert sorted(complete_ones(turns, history.last.checkpoint)) == counts
 
 
-def test_while_a_manifest_that_stays_cannot_be_read_no_part_goes() -> None:
+def test_unreadable_kept_manifest_blocks_the_removal_of_parts() -> None:
     history = History(20)
     last = history.last.checkpoint
     old = select_removable({**history.manifests, last: None}, history.parts, last, history.generation, 2)
@@ -91,14 +90,14 @@ def test_while_a_manifest_that_stays_cannot_be_read_no_part_goes() -> None:
     assert old.parts == ()
 
 
-def test_unfinished_files_go_with_their_generation_and_what_is_nobodys_stays() -> None:
+def test_unfinished_files_go_with_their_generation_and_foreign_files_stay() -> None:
     parts = [".2-7-1-9.part.0a1b2c3d.part", ".3-8-1-9.part.0a1b2c3d.part", "2-7-2-9.part", "notes.txt"]
     assert select_removable({}, parts, 0, 3, 3) == ((), (".2-7-1-9.part.0a1b2c3d.part", "2-7-2-9.part"))
     assert select_kept({4: None, 2: None, 9: None, 7: None}, complete=7, keep=2) == {4, 7}
 
 
-def test_those_of_a_later_turn_were_struck_off_and_hide_none_behind_them() -> None:
-    """The last complete one is 4: 2 and 3, which a later turn has, were gone back behind."""
+def test_discarded_checkpoints_do_not_hide_older_ones() -> None:
+    """The last complete one is 4. Checkpoints 2 and 3 have later turns and were discarded by a restore."""
 
     def follows(base: Manifest, number: int, generation: int = 1) -> Manifest:
         part = StatePart("count", 1, 9, generation, number, base.turn + 1, 1, "s", ALL_GROUPS)
@@ -109,7 +108,7 @@ def test_those_of_a_later_turn_were_struck_off_and_hide_none_behind_them() -> No
     assert select_kept({2: two, 3: follows(two, 3), 4: follows(initial_manifest("id"), 4, 2)}, 4, keep=5) == {4}
 
 
-def test_a_file_that_is_nobody_s_stays() -> None:
+def test_foreign_file_stays() -> None:
     history = History(4)
     odd = ["notes.txt", "x-1-2-3.part"]
     old = select_removable(history.manifests, odd, history.last.checkpoint, 10**9, keep=1)

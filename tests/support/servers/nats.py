@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import nats
+
 from tests.support.server_process import ServerProcess
-from tests.support.servers import nats
 
 
 class NatsServer(ServerProcess):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import redis
+
 from tests.support.server_process import ServerProcess
-from tests.support.servers import redis
 
 
 class RedisServer(ServerProcess):

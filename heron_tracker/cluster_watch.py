@@ -156,6 +156,8 @@ class ClusterWatch:
         found = _read_all(store, self._homes)
         if self.state.topologies and not found.topologies:
             check_identity(store, self._store_id)
+            found = _read_all(store, self._homes)  # the store may have been restored between reading and check
+            check_identity(store, self._store_id)
         else:
             self._store_id = store_identity(store)
         return found

@@ -87,6 +87,8 @@ def is_killed(store: StateStore, topology: str, topology_id: str, store_id: str)
     """
     path = paths.execution_state(topology)
     state = decoded(path, store.get(path), codec.EXECUTION_STATE)
-    if state is None:
-        check_identity(store, store_id)  # after the read, so that the store cannot be lost between the two unnoticed
+    if state is None and store_id:  # read again between two checks: the store may have been lost or restored meanwhile
+        check_identity(store, store_id)
+        state = decoded(path, store.get(path), codec.EXECUTION_STATE)
+        check_identity(store, store_id)
     return state is None or state.topology_id != topology_id or state.state is TopologyState.KILLED

@@ -79,13 +79,16 @@ def read_stored(store: StateStore, name: str, store_id: str = "") -> StoreSnapsh
         paths.physical_plan(name), paths.wanted_state(name), paths.checkpoints(name), paths.execution_state(name),
     )  # fmt: skip
     nodes = dict(zip(places, store.get_all(places), strict=True))
+    if nodes[paths.execution_state(name)] is None and store_id:
+        # Read again between two checks: the store may have been lost or restored meanwhile.
+        check_identity(store, store_id)
+        nodes = dict(zip(places, store.get_all(places), strict=True))
+        check_identity(store, store_id)
 
     def read(path: str, of: Any) -> Any:
         return decoded(path, nodes[path], of)
 
     execution = read(paths.execution_state(name), message_codecs.EXECUTION_STATE)
-    if execution is None:
-        check_identity(store, store_id)
     wanted, plan = nodes[paths.wanted_state(name)], nodes[paths.physical_plan(name)]
     epoch, record = nodes[paths.epoch(name)], nodes[paths.checkpoints(name)]
     return StoreSnapshot(

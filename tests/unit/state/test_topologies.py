@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Container, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -300,3 +301,30 @@ def test_a_record_that_is_missing_in_another_store_is_not_a_kill(store: StateSto
     topologies.submit(store, *parts("words", 2))
     assert is_killed(store, "words", "words-1", "of the lost store"), "another submission has the name"
     assert not is_killed(store, "words", "words-2", "of the lost store"), "a record proves more than the identity"
+
+
+class RestoredMeanwhile:
+    """A store whose first read finds nothing, as if its contents were restored right after it."""
+
+    def __init__(self, store: StateStore) -> None:
+        self._store, self._lost = store, True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def get(self, path: str) -> Any:
+        lost, self._lost = self._lost, False
+        return None if lost else self._store.get(path)
+
+    def get_all(self, paths: Sequence[str]) -> Any:
+        lost, self._lost = self._lost, False
+        return [None] * len(paths) if lost else self._store.get_all(paths)
+
+
+def test_a_store_restored_while_it_is_read_is_not_a_kill(store: StateStore) -> None:
+    topologies.submit(store, *parts())
+    identity = store_identity(store, create=True)
+    restored: Any = RestoredMeanwhile(store)
+    assert not is_killed(restored, "words", "words-1", identity)
+    restored = RestoredMeanwhile(store)
+    assert read_stored(restored, "words", identity).execution is not None

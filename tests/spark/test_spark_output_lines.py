@@ -57,7 +57,7 @@ def test_killed_driver_is_reported_and_the_next_job_removes_its_leftovers(tmp_pa
     driver.send_signal(signal.SIGKILL)
     _, said = heron.communicate(timeout=300)
     assert heron.returncode == 1, said
-    assert b"the job's process was ended from outside, by SIGKILL; it has written no result" in said
+    assert b"the process of the job was killed by SIGKILL; it has not written a result" in said
     folders = [*(tmp_path / "tmp").glob("heronry-spark-*")]
     assert len(folders) == 1
     (tmp_path / "wait").unlink()

@@ -165,6 +165,7 @@ class FileSpout(SourceSpout):
         began = self.clock()
         waiting = set(self._turn)
         owned = self.owned_splits()
+        self.split_times.end_missing(owned)
         for name in self._follow(owned) if self._rotates else owned:
             place = self._position(name)
             if place.whole or name in waiting:

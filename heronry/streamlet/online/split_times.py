@@ -61,6 +61,11 @@ class SplitTimes:
         """Note that a split has no more records."""
         self._idle.add(split)
 
+    def end_missing(self, present: Iterable[str]) -> None:
+        """Note that the source no longer has the other splits, such as deleted files."""
+        for split in self._times.keys() - set(present):
+            self.end(split)
+
     def watermark(self) -> int | None:
         """Return the watermark in ms since 1970 UTC. None if there is none yet. It never decreases.
 

@@ -114,6 +114,21 @@ def test_a_file_that_is_behind_holds_the_windows_open(tmp_path: Path, killed: bo
     assert {row.start: row.value for row in read(tmp_path / "out")} == {n * HOUR * 1000: 2 * 360 for n in range(3)}
 
 
+def test_a_deleted_file_does_not_hold_the_windows_open(tmp_path: Path) -> None:
+    builder = growing(tmp_path, idle_seconds=10_000)
+    append(tmp_path, "kept.json", 0, 1)
+    append(tmp_path, "deleted.json", 0, 1)
+    with importable(builder):
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
+        world.run_on(4)
+        (tmp_path / "in" / "deleted.json").unlink()
+        append(tmp_path, "kept.json", 1, 4)
+        world.run_on(12)
+        world.stop()
+    counts = {row.start: row.value for row in read(tmp_path / "out")}
+    assert counts == {0: 2 * 360, HOUR * 1000: 360, 2 * HOUR * 1000: 360}
+
+
 def test_a_file_that_no_longer_grows_is_left_out_when_it_is_idle(tmp_path: Path) -> None:
     builder = growing(tmp_path, idle_seconds=1)
     append(tmp_path, "old.json", 0, 1)

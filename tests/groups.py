@@ -261,18 +261,26 @@ class Runner:
 
     def _call(self, command: Sequence[str], environment: dict[str, str]) -> bool:
         print(f"$ {' '.join(command)}", flush=True)
-        process = subprocess.Popen(command, cwd=ROOT, env=environment)
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, process_group=0)  # one interrupt, from _stop
         try:
             return process.wait(None if self._stop_at is None else max(1.0, self._stop_at - time.time())) == 0
         except subprocess.TimeoutExpired:
             print("stopped: this group is too late", flush=True)
-            process.send_signal(signal.SIGINT)  # pytest ends what the tests have started
-            try:
-                process.wait(STOPPING_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            _stop(process)
             return False
+        except BaseException:
+            _stop(process)
+            raise
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Interrupt a group, so that pytest ends what the tests have started, and wait for its end."""
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(STOPPING_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _children_seconds() -> float:
@@ -426,6 +434,7 @@ def main(words: list[str]) -> int:
     if unknown and given.names not in (["ordinary"], ["all"], ["affected"]):
         parser.error(f"unknown group {unknown[0]!r}: choose from ordinary, all, affected, {', '.join(GROUPS)}")
     mode = given.names[0] if unknown else ""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     runner = Runner(given.started + 60 * STOP_MINUTES if mode == "affected" else None)
     if mode == "ordinary":
         for name in (name for name, group in GROUPS.items() if group.core is not None):
@@ -444,4 +453,7 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit("interrupted")

@@ -61,7 +61,13 @@ def test_named_checkpoint_outlives_its_topology_and_is_complete(past: Past) -> N
     assert (row["name"], row["tasks"], row["complete"]) == ("before", 7, True)
     found: dict[str, Any] = past.heron.json("checkpoint", "inspect", "local", past.name, "before", "--verify")
     assert found["damaged_files"] == []
-    assert found["files"] == len(list((past.kept / "parts").iterdir()))
+    part, *others = (past.kept / "parts").iterdir()
+    assert found["files"] == 1 + len(others)
+    whole = part.read_bytes()
+    part.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    said = past.heron.run("checkpoint", "inspect", "local", past.name, "before", "--verify", code=1).stderr
+    assert f"{part.name} of checkpoint " in said
+    part.write_bytes(whole)
     assert "has no checkpoint 'befor'; did you mean 'before'?" in past.heron.run(
         "checkpoint", "inspect", "local", past.name, "befor", code=3
     ).stderr  # fmt: skip

@@ -34,11 +34,12 @@ ATTEMPTS: dict[str, Callable[[int], Any]] = {
     "mem": lambda pid: Path(f"/proc/{pid}/mem").open("rb").close(),
     "maps": lambda pid: Path(f"/proc/{pid}/maps").read_text(),
     "fd": lambda pid: os.listdir(f"/proc/{pid}/fd"),
+    "links": lambda pid: [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()],
     "cwd": lambda pid: os.readlink(f"/proc/{pid}/cwd"),
     "kill": lambda pid: os.kill(pid, 0),
     "ptrace": attach,
 }
-LOOKS = ("environ", "mem", "maps", "fd", "cwd")  # attempts that only read
+LOOKS = ("environ", "mem", "maps", "links", "cwd")  # attempts that read what a process holds
 
 
 def goes(attempt: Callable[[], Any]) -> bool:

@@ -8,6 +8,7 @@ import hashlib
 import http.client
 import json
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -327,6 +328,7 @@ def exact(rest: TrackerProcess, store: StateStore, folder: Path) -> Iterator[Stu
     yield topology
     topology.kill()
     topology.close()
+    shutil.rmtree(topology.launch.home)
     wait_until(lambda: "Exact" not in json.dumps(rest.result("/topologies")))
 
 

@@ -11,7 +11,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.support.clusters.kubernetes import CLUSTER, ROOT, SETTINGS, K8sCluster
+from tests.support.clusters.commands import ROOT, SETTINGS
+from tests.support.clusters.kubernetes import CLUSTER, K8sCluster
 from tests.support.clusters.kubernetes_chart import CHART, HELM, K8sPair, refusal, render
 from tests.support.clusters.kubernetes_nodes import run
 from tests.support.waiting import wait_until

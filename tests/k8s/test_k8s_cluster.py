@@ -13,7 +13,8 @@ import time
 import pytest
 
 from tests.support.cluster_flow import ClusterFlow, word_count
-from tests.support.clusters.kubernetes import CLUSTER, NAMESPACE, ROOT, K8sCluster
+from tests.support.clusters.commands import ROOT
+from tests.support.clusters.kubernetes import CLUSTER, NAMESPACE, K8sCluster
 from tests.support.clusters.kubernetes_nodes import K8sNodes
 from tests.support.waiting import wait_until
 

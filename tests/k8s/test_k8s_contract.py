@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.clusters.kubernetes import CLUSTER, SETTINGS, K8sCluster
+from tests.support.clusters.commands import SETTINGS
+from tests.support.clusters.kubernetes import CLUSTER, K8sCluster
 from tests.support.contracts.scheduler import SchedulerContract, SchedulerUnderTest
 
 

@@ -15,7 +15,8 @@ import pytest
 
 from heron_control.schedulers.docker_plan import SHARED_PATH
 from tests.support.cluster_flow import ClusterFlow, word_count
-from tests.support.clusters.swarm import CLUSTER, ROOT, SwarmCluster
+from tests.support.clusters.commands import ROOT
+from tests.support.clusters.swarm import CLUSTER, SwarmCluster
 from tests.support.waiting import wait_until
 
 NAME = "Flow"

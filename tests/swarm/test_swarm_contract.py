@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.clusters.swarm import CLUSTER, SETTINGS, SwarmCluster
+from tests.support.clusters.commands import SETTINGS
+from tests.support.clusters.swarm import CLUSTER, SwarmCluster
 from tests.support.contracts.scheduler import SchedulerContract, SchedulerUnderTest
 
 

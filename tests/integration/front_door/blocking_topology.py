@@ -17,7 +17,6 @@ from heronry import Bolt, Grouping, Spout, Topology
 SLEEP_SECONDS = 0.3
 STUCK_SECONDS = 24.0
 TIMEOUT_SECONDS = 12
-MANY = 100_000
 
 
 class Writer:
@@ -63,27 +62,6 @@ class Sleepy(Spout):
         time.sleep(SLEEP_SECONDS)
 
 
-class Many(Spout):
-    """Spout that emits a large number of tuples in one call."""
-
-    outputs = ["kind", "at"]
-
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
-        self.writer, self.done, self.acked = Writer(), False, 0
-        self.writer.open(config, "many")
-
-    def next_tuple(self) -> None:
-        if not self.done:
-            self.done = True
-            for n in range(MANY):
-                self.emit(["many", time.time()], tup_id=n)
-
-    def ack(self, tup_id: Any) -> None:
-        self.acked += 1
-        if self.acked == MANY:
-            self.writer.write(acked=self.acked)
-
-
 class Once(Spout):
     """Spout that emits one tuple for the slow bolt and one that queues after it."""
 
@@ -122,36 +100,15 @@ class Stuck(Bolt):
         self.writer.write(returned=time.time())
 
 
-class Hoarder(Spout):
-    """Spout that emits as many tuples as its window allows."""
-
-    outputs = ["n"]
-
-    def next_tuple(self) -> None:
-        self.emit([1], tup_id=1)
-
-
-class Silent(Bolt):
-    """Bolt that never acks."""
-
-    def process(self, tup: Any) -> None:
-        pass
-
-
 class Sink(Bolt):
-    """Bolt that records the arrival of each kind of tuple; of the large batch, it records only the count."""
+    """Bolt that records the arrival of each tuple."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        self.writer, self.many = Writer(), 0
+        self.writer = Writer()
         self.writer.open(config, f"sink-{os.getpid()}")
 
     def process(self, tup: Any) -> None:
-        if tup["kind"] == "many":
-            self.many += 1
-            if self.many % 10_000 == 0:
-                self.writer.write(kind="many", count=self.many)
-        else:
-            self.writer.write(kind=tup["kind"], at=tup["at"], arrived=time.time())
+        self.writer.write(kind=tup["kind"], at=tup["at"], arrived=time.time())
         self.ack(tup)
 
 
@@ -166,9 +123,6 @@ class Blocking(Topology):
     }
     endless = Endless.spec()
     sleepy = Sleepy.spec()
-    many = Many.spec()
     once = Once.spec()
-    hoarder = Hoarder.spec(config={"topology.max.spout.pending": 2})
-    silent = Silent.spec(inputs={hoarder: Grouping.SHUFFLE})
     stuck = Stuck.spec(inputs={once: Grouping.SHUFFLE})
-    sink = Sink.spec(inputs=dict.fromkeys((endless, sleepy, many, stuck), Grouping.SHUFFLE))
+    sink = Sink.spec(inputs=dict.fromkeys((endless, sleepy, stuck), Grouping.SHUFFLE))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -33,10 +34,12 @@ ATTEMPTS: dict[str, Callable[[int], Any]] = {
     "mem": lambda pid: Path(f"/proc/{pid}/mem").open("rb").close(),
     "maps": lambda pid: Path(f"/proc/{pid}/maps").read_text(),
     "fd": lambda pid: os.listdir(f"/proc/{pid}/fd"),
+    "links": lambda pid: [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()],
     "cwd": lambda pid: os.readlink(f"/proc/{pid}/cwd"),
     "kill": lambda pid: os.kill(pid, 0),
     "ptrace": attach,
 }
+LOOKS = ("environ", "mem", "maps", "links", "cwd")  # attempts that read what a process holds
 
 
 def goes(attempt: Callable[[], Any]) -> bool:
@@ -61,6 +64,17 @@ def seen_processes(topology: str) -> dict[str, list[str]]:
         if name and entry.name != str(os.getpid()):
             found[name] = [what for what, act in ATTEMPTS.items() if goes(lambda a=act, p=int(entry.name): a(p))]
     return found
+
+
+def seen_child() -> list[str]:
+    """Return what can be read of a child process, which is everything unless this process is confined."""
+    if (child := os.fork()) == 0:
+        time.sleep(600)
+    try:
+        return [what for what in LOOKS if goes(lambda w=what: ATTEMPTS[w](child))]
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def read_files(home: str, places: list[str]) -> list[str]:
@@ -122,6 +136,8 @@ class Pry(BasicBolt):
             "home": os.environ["HOME"],
             "capabilities": {name: int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")},
             "no_new_privileges": status["NoNewPrivs"],
+            "environ": dict(os.environ),
+            "child": seen_child(),
             "processes": seen_processes(context.get_topology_name()),
             "read": read_files(
                 str(home),

@@ -56,14 +56,6 @@ def test_tuple_is_delivered_before_the_emitting_call_returns(run: Run) -> None:
     assert statistics.median(delays) < user.SLEEP_SECONDS
 
 
-def test_window_limits_a_call_that_emits_many_tuples(run: Run) -> None:
-    wait_until(lambda: run.diary("many"), "every tuple of the one call is acked")
-    (line,) = run.diary("many")
-    assert line["acked"] == user.MANY
-    pending = run.heron.json("metrics", "local", run.name)["components"]["many"]["__pending-acked-count"]
-    assert pending["total"] <= 500 + 1024
-
-
 def test_emits_and_acks_of_a_bolt_are_delivered_before_it_returns(run: Run) -> None:
     (returned,) = wait_until(lambda: run.diary("stuck"), "the bolt returns")
     assert [line["arrived"] < returned["returned"] for line in run.arrivals("stuck")] == [True] * 3
@@ -74,18 +66,6 @@ def test_timed_out_tuple_names_the_component_that_held_it(run: Run) -> None:
     assert (failed["id"], failed["kind"], failed["component"]) == (2, "timeout", "stuck")
     assert "stuck task " in failed["message"]
     assert "in one call for " in failed["message"]
-
-
-def test_status_reports_a_spout_whose_window_is_full(run: Run) -> None:
-    """The spout may have two tuples in flight, and they are never acked."""
-
-    def told() -> str:
-        (process,) = (p for p in run.heron.status(run.name)["processes"] if p["component"] == "hoarder")
-        return str(process.get("doing", ""))
-
-    text = wait_until(told, "status says what the spout waits for")
-    assert text.startswith("waiting for acks for ")
-    assert ": 2 tuples are in flight, all of topology.max.spout.pending; raise it" in text
 
 
 def test_status_reports_where_user_code_blocks(run: Run) -> None:

@@ -171,7 +171,9 @@ def served(heron: HeronCommand) -> Iterator[Served]:
         wait_until_equal(settled, TRUTH, "every total is the truth")
         wait_until_equal(lambda: _at_rest(found), True, "counters of traffic stand still")
         yield found
-    heron.kill(name)
+        heron.kill(name)
+        wait_until_equal(lambda: rest.result("/topologies"), {"local": {}}, "the tracker lists it no more")
+        assert rest.get("/topologies/info", **place)[0] == 404
 
 
 def _at_rest(found: Served) -> bool:
@@ -272,9 +274,30 @@ def test_totals_at_rest_agree_in_all_interfaces(served: Served) -> None:
     assert only(found, wanted) == wanted
 
 
-def test_fail_reasons_add_up_to_the_fails(served: Served) -> None:
-    counters = served.counters(-1)
-    for component in ("numbers", "left", "right"):
-        metrics = counters[component]
-        reasons = sum(v for n, v in metrics.items() if base_name(n) == "__failed-by-reason")
-        assert reasons == sum(v for n, v in metrics.items() if base_name(n) == "__fail-count")
+def test_page_shows_every_process_with_its_memory(served: Served) -> None:
+    shown = served.rest.result("/api/v1/topology", **served.place)
+    assert (shown["state"], shown["master_answers"]) == ("running", True)
+    processes = {p["name"]: p for c in shown["container_list"] for p in c["processes"]}
+    instances = {instance for instance, component in served.components.items() if component in TRUTH}
+    assert {"heron_scheduler", "topology_master-0", "heron_container-2", *instances} <= set(processes)
+    assert processes["stream_manager-1"]["memory"] > 1_000_000
+    registered = served.rest.result("/topologies/runtimestate", **served.place)["stmgrs"]
+    assert registered == {f"stmgr-{number}": {"is_registered": True} for number in (1, 2)}
+
+
+def test_pid_stacks_and_log_of_an_instance(served: Served) -> None:
+    (instance,) = (name for name, component in served.components.items() if component == "numbers")
+    pid = served.rest.result("/topologies/pid", **served.place, instance=instance)["pid"]
+    assert instance.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+    def stacks() -> str | None:
+        status, body = served.rest.get("/topologies/jstack", **served.place, instance=instance)
+        return body["result"]["stdout"] if status == 200 else None
+
+    text = wait_until(stacks, "the stacks of the instance")
+    assert "most recent call first" in text
+    assert "known_totals_topology.py" in text or "heron_instance" in text
+    file = {"container": instance.split("_")[1], "path": f"{instance}.log", "offset": -20_000, "length": 20_000}
+    log = served.rest.result("/topologies/container/filedata", **served.place, **file)
+    assert "most recent call first" in log["data"]
+    assert Path(f"/proc/{pid}").exists(), "it survives"

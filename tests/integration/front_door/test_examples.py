@@ -133,13 +133,3 @@ def test_random_words_are_all_counted_when_the_spout_pauses(heron: HeronCommand)
     wait_until(settled, "executed equals emitted")
     assert seen[-1][0] > 1_000
     heron.kill(name)
-
-
-def test_readme_topology_runs(heron: HeronCommand, tmp_path: Path) -> None:
-    (source,) = re.findall(r"```python\n(# hello\.py\n.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    file = tmp_path / "hello.py"
-    file.write_text(source)
-    name = unique("Hello")
-    heron.submit(name, file)
-    wait_until(lambda: ": 100000" in heron.run("logs", "local", name, "counts").stdout, "100 000 birds of a kind")
-    heron.kill(name)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.front_door import spying_topology as user
+from tests.integration.front_door import prying_topology as user
 from tests.support.heron_command import HeronCommand, heron_command, unique
 from tests.support.waiting import wait_until
 
@@ -44,18 +44,19 @@ def memory_of(pid: int) -> Iterator[bytes]:
 
 
 def test_control_processes_are_unreadable_and_instances_hold_no_cluster_key(heron: HeronCommand) -> None:
-    name = unique("Spying")
-    heron.submit(name, user.__file__, "Spying", "--", str(heron.folder))
-    (file,) = wait_until(lambda: list(heron.folder.glob("*.json")), "the spy has looked")
-    told = json.loads(file.read_text())
-    assert told["seen"].pop("child") == list(user.LOOKS), "the spy can see"
-    instances = {title for title in told["seen"] if title.startswith("container_")}
-    control = set(told["seen"]) - instances
-    assert {"heron_scheduler", "heron_container-0", "heron_container-1", "zygote-1", "services-1"} <= control
-    assert {"topology_master-0", "stream_manager-1", "metrics_manager-1"} <= control
-    assert {title: told["seen"][title] for title in control} == {title: [] for title in control}
-
+    name = unique("Prying")
+    heron.submit(name, user.__file__, "Prying")
     home = Path(heron.submitted[name][0]["home"])
+    (file,) = wait_until(lambda: list(home.glob("pried-*.json")), "user code has looked")
+    told = json.loads(file.read_text())
+    assert told["child"] == list(user.LOOKS), "it can see what is its own"
+    control = (
+        "heron_scheduler", "heron_container-0", "heron_container-1", "zygote-1", "services-1", "topology_master-0",
+        "stream_manager-1", "metrics_manager-1",
+    )  # fmt: skip
+    seen = {title: set(told["processes"][title]) & set(user.LOOKS) for title in control}
+    assert seen == {title: set() for title in control}
+
     secret = (home / "secret").read_text().strip()
     key = (home / "key.pem").read_text().splitlines()[1]
     pids = heron.pids(name)
@@ -63,6 +64,6 @@ def test_control_processes_are_unreadable_and_instances_hold_no_cluster_key(hero
         title: pid for title, pid in pids.items() if any(s.encode() in m for m in memory_of(pid) for s in (secret, key))
     }
     assert "stream_manager-1" in held, "it can be found where it is"
-    assert not [title for title in held if title.startswith("container_")]
+    assert not {title for title in held if title.startswith("container_")} - {"container_1_pry_2"}  # it reads the files
     assert secret not in str(told["environ"])
     heron.kill(name)

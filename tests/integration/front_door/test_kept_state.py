@@ -70,33 +70,6 @@ def test_checkpoint_is_taken_listed_and_shown(run: Run) -> None:
     assert f"last complete checkpoint: {last['number']}, " in text
 
 
-def test_checkpoint_inspect_shows_parts_and_verifies_files(run: Run) -> None:
-    run.command("checkpoint", "create", more=("--wait",))
-    number = str(run.list()[-1]["checkpoint"])
-    found = run.heron.json("checkpoint", "inspect", "local", run.name, number, "--verify")
-    assert [(part["component"], part["key_groups"]) for part in found["parts"]] == [
-        ("words", 0), ("count", 512), ("count", 512),
-    ]  # fmt: skip
-    assert found["damaged_files"] == []
-    assert sum(found["key_groups"]["count"].values()) == 1024
-    name = found["parts"][-1]["file"]
-    file = run.folder.folder / "parts" / name
-    whole = file.read_bytes()
-    try:
-        file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-        done = run.command("checkpoint", "inspect", more=(number, "--verify"), code=1)
-        assert f"{name} of checkpoint {number} (count, task 3) is damaged" in done.stderr
-        file.unlink()
-        done = run.command("checkpoint", "inspect", more=(number, "--verify"), code=1)
-        assert f"{name} of checkpoint {number} (count, task 3) cannot be read: No such file" in done.stderr
-    finally:
-        file.write_bytes(whole)
-    run.command("checkpoint", "inspect", more=(number, "--verify"))
-    done = run.command("checkpoint", "inspect", more=("99999",), code=3)
-    assert "no checkpoint 99999" in done.stderr
-    assert number in done.stderr, "it says which there are"
-
-
 @pytest.mark.core
 def test_restore_returns_to_the_last_checkpoint(run: Run) -> None:
     before = run.status()["tasks_state"]

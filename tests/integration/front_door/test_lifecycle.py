@@ -1,13 +1,15 @@
-"""Packages of every kind, submitted at once and running side by side, and all further commands of a user.
+"""Packages of every kind, submitted at once and running side by side, and the commands of a user.
 
-Three topologies run for all tests of this file: a folder, a .zip and a .tar.gz, each with a requirements.txt that asks
-for a wheel in the package itself. The tests run in order and build on each other's state.
+Three topologies run for the first tests: a folder, a .zip and a .tar.gz, each with a requirements.txt that asks for a
+wheel in the package itself. These tests run in order. What every scheduler promises is tested by its contract.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import signal
+import sqlite3
 import subprocess
 import zipfile
 from collections.abc import Iterator
@@ -16,9 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from heron_runtime.model.settings import ALL_SETTINGS
 from heronry.version import VERSION
-from tests.support.heron_command import HeronCommand, heron_command, unique
+from tests.support.heron_command import HeronCommand, heron_command, titles, unique
 from tests.support.waiting import wait_until
 
 WHEEL = "tinybird-1.0-py3-none-any.whl"
@@ -52,6 +53,25 @@ class Flight(Topology):
     config = {"topology.stmgrs": 2}
     birds = Birds.spec()
     listener = Listener.spec(inputs={birds: Grouping.SHUFFLE})
+"""
+
+SLOW_START = """
+import time
+from heronry import Spout, Topology
+
+
+class Numbers(Spout):
+    outputs = ["number"]
+
+    def initialize(self, config, context):
+        time.sleep({seconds})
+
+    def next_tuple(self):
+        time.sleep(0.01)
+
+
+class Count(Topology):
+    numbers = Numbers.spec(par=2)
 """
 
 
@@ -128,43 +148,6 @@ def test_packages_run_side_by_side_with_their_requirements(three: Three) -> None
     assert len(list((three.heron.home / "cache").iterdir())) == 1, "one digest, one installation"
 
 
-def test_status_has_the_documented_fields(three: Three) -> None:
-    found = three.heron.status(three.names[0])
-    assert set(found) == {
-        "cluster", "role", "environ", "topology", "state", "cause", "submitted_at", "code_user", "containers",
-        "processes", "mode",
-    }  # fmt: skip
-    assert found["cause"] is None
-    assert [(c["id"], c["state"]) for c in found["containers"]] == [(0, "running"), (1, "running"), (2, "running")]
-    by_kind: dict[str, list[dict[str, object]]] = {}
-    for process in found["processes"]:
-        assert set(process) == {
-            "kind", "name", "container", "component", "task", "pid", "state", "since", "restarts", "last_error",
-        }  # fmt: skip
-        assert (process["restarts"], process["last_error"], process["state"]) == (0, None, "running")
-        by_kind.setdefault(process["kind"], []).append(process)
-    numbers = {kind: len(processes) for kind, processes in by_kind.items()}
-    assert numbers == {
-        "heron_scheduler": 1, "heron_container": 3, "topology_master": 1, "stream_manager": 2, "metrics_manager": 3,
-        "heron_instance": 2,
-    }  # fmt: skip
-    (scheduler,) = by_kind["heron_scheduler"]
-    assert [scheduler[key] for key in ("container", "component", "task")] == [None, None, None]
-    assert by_kind["topology_master"][0]["container"] == 0
-
-
-def test_restart_restarts_exactly_one_container(three: Three) -> None:
-    heron, name = three.heron, three.names[0]
-    before = {p["name"]: p for p in heron.status(name)["processes"]}
-    assert "container 2" in heron.run("restart", "local", name, "2").stderr
-    after = {p["name"]: p for p in heron.status(name)["processes"]}
-    assert before.keys() == after.keys()
-    changed = {process for process in before if before[process]["pid"] != after[process]["pid"]}
-    assert changed == {process for process in before if before[process]["container"] == 2}
-    assert "has no container 9" in heron.run("restart", "local", name, "9", code=3).stderr
-    heron.reaches(name, "running")
-
-
 def test_logs_follow_until_ctrl_c(three: Three) -> None:
     heron, name = three.heron, three.names[1]
     process = heron.start("logs", "local", name, "listener", "--follow", "-n", "0")
@@ -181,27 +164,14 @@ def test_logs_follow_until_ctrl_c(three: Three) -> None:
     assert "did you mean 'listener'" in heron.run("logs", "local", name, "listner", code=3).stderr
 
 
-def test_submit_rejects_a_name_in_use_unless_it_replaces(three: Three) -> None:
-    heron, name, package = three.heron, three.names[2], three.packages[2]
+def test_replace_ends_every_process_of_the_old_submission(three: Three) -> None:
+    heron, name = three.heron, three.names[2]
     before = heron.pids(name)
-    said = heron.finish(heron.start_submit(name, package, "flight:Flight"), 4).stderr
-    assert "exists already" in said
-    assert "--replace" in said
-    assert heron.pids(name) == before, "what runs is not disturbed"
-    (old,) = heron.submitted[name]
-    heron.submit(name, package, "--replace", "flight:Flight")
-    new = heron.submitted[name][-1]
+    heron.submit(name, three.packages[2], "--replace", "flight:Flight")
+    old, new = heron.submitted[name]
     assert old["topology_id"] != new["topology_id"]
     assert not Path(old["runtime_dir"]).exists()
     assert not set(before.values()) & set(heron.pids(name).values())
-
-
-def test_errors_suggest_near_names_and_other_clusters(three: Three) -> None:
-    heron, name = three.heron, three.names[0]
-    for command in ("status", "metrics", "activate", "kill"):
-        assert f"did you mean '{name}'" in heron.run(command, "local", name[:-1], code=3).stderr
-    assert "is not at local/somebody/default" in heron.run("kill", "local/somebody", name, code=3).stderr
-    assert heron.json("list", "local/somebody") == []
 
 
 def test_dry_run_shows_the_plan_and_changes_nothing(three: Three) -> None:
@@ -216,20 +186,12 @@ def test_dry_run_shows_the_plan_and_changes_nothing(three: Three) -> None:
     assert list(heron.home.glob(".submit-*")) == []
 
 
-def test_version_doctor_config_and_completion(three: Three) -> None:
+def test_version_doctor_and_completion(three: Three) -> None:
     heron = three.heron
     assert heron.json("version")["heronry"] == VERSION
     findings = {finding["check"]: finding for finding in heron.json("doctor")}
     assert {"Python", "packages", "home", "disk", "state store", "runtime folder", "network"} <= set(findings)
     assert "stale topology" not in findings
-    heron.run("config", "local", "set", "topology.max.spout.pending", "123")
-    assert heron.json("config", "local", "list") == [{"key": "topology.max.spout.pending", "value": 123}]
-    explained = {row["key"]: row for row in heron.json("config", "local", "explain")}
-    assert set(explained) == set(ALL_SETTINGS)
-    assert explained["topology.max.spout.pending"]["source"].endswith("config.yaml")
-    assert "nearest" in heron.run("config", "local", "set", "topology.max.spout.pendin", "1", code=2).stderr
-    heron.run("config", "local", "unset", "topology.max.spout.pending")
-    assert heron.json("config", "local", "list") == []
     for variables, told in (
         ({"_HERON_COMPLETE": "source_bash"}, "complete -o default -F"),
         ({"_HERON_COMPLETE": "source_zsh"}, "#compdef heron"),
@@ -253,3 +215,48 @@ def test_kill_ends_a_topology_and_a_second_kill_fails(three: Three) -> None:
         assert "unknown topology" in heron.run("kill", "local", name, code=3).stderr
     heron.kill(three.names[2])
     assert heron.json("list", "local") == []
+
+
+def program(folder: Path, seconds: int = 0) -> Path:
+    """Write a topology whose tasks take this long to start."""
+    file = folder / "slow_start.py"
+    file.write_text(SLOW_START.format(seconds=seconds))
+    return file
+
+
+def test_ctrl_c_during_submit_leaves_the_topology_starting_and_says_so(heron: HeronCommand, tmp_path: Path) -> None:
+    name = unique("Interrupted")
+    process = heron.start_submit(name, program(tmp_path, 600))
+    wait_until(lambda: len(titles(name)) > 5, "its processes start")
+    process.send_signal(signal.SIGINT)
+    done = heron.finish(process, 130)
+    assert "continues to start" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    heron.remember(name)
+    assert heron.status(name)["state"] == "starting"
+    heron.kill(name)
+
+
+def test_kill_works_when_all_processes_are_dead_or_stopped(heron: HeronCommand, tmp_path: Path) -> None:
+    name = unique("Stopped")
+    heron.submit(name, program(tmp_path))
+    pids = heron.pids(name)
+    os.kill(pids["container_1_numbers_2"], signal.SIGSTOP)
+    os.kill(pids["heron_container-1"], signal.SIGSTOP)
+    os.kill(pids["heron_scheduler"], signal.SIGKILL)
+    heron.kill(name)
+
+
+def test_kill_ends_processes_when_the_store_rejects_writes(heron: HeronCommand, tmp_path: Path) -> None:
+    name = unique("Locked")
+    heron.submit(name, program(tmp_path))
+    holder = sqlite3.connect(heron.home / "state" / "state.db", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")  # blocks all other writers, as a full disk does
+    assert "has held the store's lock" in heron.run("kill", "local", name, code=6).stderr
+    assert titles(name) == []
+    assert not Path(heron.submitted[name][0]["runtime_dir"]).exists()
+    holder.execute("ROLLBACK")
+    holder.close()
+    heron.kill(name)
+    assert list((heron.home / "state" / "sessions").iterdir()) == []

@@ -1,4 +1,7 @@
-"""``heron update`` of running topologies: the new or the old plan runs, and every tuple counts."""
+"""``heron update`` of running topologies: the new or the old plan runs, and every tuple counts.
+
+Without state, tuples in flight are processed before tasks end, move or restart.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration.front_door import drained_topology as drained
 from tests.integration.front_door import update_topology as user
 from tests.integration.front_door.kept_counts import KeptCounts
 from tests.support.heron_command import Done, HeronCommand, heron_command, unique
@@ -229,33 +233,47 @@ def test_ctrl_c_rolls_back_an_update_and_a_killed_command_leaves_one_plan(kept: 
     wait_until(lambda: kept.every_count_is_there_once() > there, "it goes on")
 
 
-@pytest.mark.parametrize(
-    ("parallelism", "code", "said"),
-    [
-        ("nobody:2", 2, "has no component 'nobody'"),
-        ("count:0", 2, "at least one task"),
-        ("count", 2, "is not COMPONENT:TASKS"),
-        ("count:2000", 7, "among at most 1024 tasks"),
-        ("count:2", 2, "the update changes nothing"),
-    ],
-)
-def test_update_rejects_invalid_parallelism(kept: Run, parallelism: str, code: int, said: str) -> None:
-    before = kept.status()["tasks_state"]["generation"]
-    assert said in kept.update(parallelism, code=code).stderr
-    assert kept.status()["tasks_state"]["generation"] == before
+def _written(folder: Path, book: str) -> list[str]:
+    return [line for file in folder.glob(f"{book}-*") for line in file.read_text().splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        ("topology.stmgrs:2", "topology.stmgrs cannot change while a topology runs"),
-        ("heron.stop.grace.secs:2", "set by the operator"),
-        ("topology.debug", "is not [COMPONENT:]KEY:VALUE"),
-        ("nobody:user.x:1", "has no component 'nobody'"),
-        ("topology.debug:perhaps", "topology.debug"),
-        ("count:topology.stateful.checkpoint.keep:3", "holds for the whole topology"),
-    ],
-)
-def test_update_rejects_invalid_settings(kept: Run, setting: str, said: str) -> None:
-    done = kept.update(more=("--runtime-config", setting), code=7 if "whole topology" in said else 2)
-    assert said in done.stderr
+@pytest.mark.parametrize("kind", ["Acked", "Counted"])
+def test_update_loses_and_fails_no_tuple(tmp_path: Path, kind: str) -> None:
+    with heron_command(tmp_path) as heron:
+        name = unique(kind)
+        heron.submit(name, drained.__file__, kind, "--", str(tmp_path))
+        for options in (
+            ("--component-parallelism", "receives:1", "--container-number", "3"),
+            ("--component-parallelism", "passes:1", "--container-number", "1"),
+            ("--runtime-config", "receives:user.limit:7"),
+        ):
+            there = len(_written(tmp_path, "received"))
+            wait_until(lambda there=there: len(_written(tmp_path, "received")) > there + 100, "numbers flow")  # type: ignore[misc]
+            done = heron.json("update", "local", name, *options)
+            assert done["undrained"] == ""
+            assert any("spouts are paused until tuples in flight are processed" in note for note in done["notes"])
+        (number,) = {p["container"] for p in heron.status(name)["processes"] if p["component"] == "receives"}
+        assert heron.json("move", "local", name, str(number))["undrained"] == ""
+        there = len(_written(tmp_path, "received"))
+        wait_until(lambda: len(_written(tmp_path, "received")) > there + 100, "numbers flow from another container")
+        (tmp_path / "enough").touch()
+        wait_until_equal(
+            lambda: set(_written(tmp_path, "emitted")) - set(_written(tmp_path, "received")), set(), "all have come"
+        )
+        received = _written(tmp_path, "received")
+        assert len(received) == len(set(received)), "each once"
+        assert _written(tmp_path, "failed") == []
+        heron.kill(name)
+
+
+def test_update_proceeds_and_reports_tasks_that_do_not_drain_in_time(tmp_path: Path) -> None:
+    with heron_command(tmp_path) as heron:
+        name = unique("Kept")
+        heron.submit(name, drained.__file__, "Kept", "--", str(tmp_path))
+        wait_until(lambda: _written(tmp_path, "emitted"), "numbers flow")
+        done = heron.run("update", "local", name, "--component-parallelism", "keeps:1", "--container-number", "1")
+        assert "were not drained: after 1 s (topology.update.drain.secs) numbers task 1" in done.stdout
+        assert "numbers task 1" in heron.status(name)["update"]
+        assert "update: tuples in flight were not drained" in heron.run("status", "local", name).stdout
+        wait_until_equal(lambda: heron.status(name)["state"], "running", "it goes on")
+        heron.kill(name)

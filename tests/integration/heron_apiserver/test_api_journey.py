@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -138,43 +136,6 @@ def its_package(server: ApiProcess, launch: Launch) -> None:
     assert server.request("GET", another, token="", headers=prove(another)).status_code == 403
     for method, denied in (("GET", "/api/v1/topologies"), ("DELETE", f"/api/v1/topologies/box/ada/test/{NAME}")):
         assert server.request(method, denied, token="", headers=proved).status_code == 401
-
-
-def test_concurrent_and_repeated_submits_create_one_topology(home: Path, heron: Heron) -> None:
-    with api_server(home, "--cluster", "box") as server:
-        log_in(heron, server)
-        with ThreadPoolExecutor(2) as pool:
-            submits = [pool.submit(heron.run, "submit", PLACE, str(FILE), "--no-wait", code=None) for _ in range(2)]
-            codes = sorted(done.result().returncode for done in submits)
-        assert codes == [0, 4]
-        folder = next(home.glob(f"topologies/*/*/*/{NAME}"))
-        first = Launch.load(folder / "launch.json").topology_id
-        heron.run("submit", PLACE, str(FILE), "--replace", "--no-wait", "--deploy-deactivated")
-        second = Launch.load(folder / "launch.json").topology_id
-        assert first != second
-        package = Launch.load(folder / "launch.json").package_digest
-        (entry,) = [e for p in home.glob("requests/*") if (e := json.loads(p.read_text()))["topology_id"] == second]
-        assert entry["answer"] is not None
-        heron.run("kill", PLACE, NAME)
-        assert server.files() == {f"packages/{package}.tar.gz"}, "a rollback needs it for an hour"
-
-
-def test_submit_rolls_back_a_topology_that_cannot_start(home: Path, heron: Heron, tmp_path: Path) -> None:
-    broken = tmp_path / "broken.py"
-    broken.write_text(
-        "from heronry import Spout, Topology\n\n\n"
-        "class Bad(Spout):\n    outputs = ['x']\n\n"
-        "    def initialize(self, config, context):\n        raise RuntimeError('no such database')\n\n"
-        "    def next_tuple(self):\n        pass\n\n\n"
-        "class Broken(Topology):\n    bad = Bad.spec()\n"
-    )
-    with api_server(home, "--cluster", "box") as server:
-        log_in(heron, server)
-        done = heron.run("submit", PLACE, str(broken), code=1)
-        assert "no such database" in done.stderr
-        assert "withdrawn" in done.stderr
-        assert heron.data("list", "staging") == []
-        heron.run("submit", PLACE, str(tmp_path / "nothing.py"), code=3)
 
 
 def test_login_validates_and_stores_credentials(home: Path, tmp_path: Path) -> None:

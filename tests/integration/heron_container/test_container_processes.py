@@ -66,13 +66,6 @@ async def test_restart_reports_exit_code_and_last_lines(world: LocalContainers) 
     await wait_until_async(lambda: "about to fail" in world.log("container_1_word_1"))
 
 
-async def test_container_0_runs_master_and_metrics_manager(world: LocalContainers) -> None:
-    world.launch.settings["heron.scheduler"] = "none"
-    world.launch.save(world.launch_file)
-    world.start_container(0)
-    assert list(await world.all_running(0)) == ["heron_container-0", "topology_master-0", "metrics_manager-0"]
-
-
 async def test_forked_instances_have_their_own_random_state_and_environment(world: LocalContainers) -> None:
     world.start_container(1)
     found = await world.all_running(1)
@@ -233,14 +226,6 @@ async def test_killed_state_stops_all_processes_in_order(world: LocalContainers)
     assert not world.ours()
     assert world.location(1) is None
     assert not world.launch.heartbeats(1).exists()
-
-
-async def test_sigterm_stops_the_container_cleanly(world: LocalContainers) -> None:
-    container = world.start_container(1)
-    await world.all_running(1)
-    container.terminate()
-    assert await asyncio.to_thread(container.wait, 20) == 0
-    assert not world.ours()
 
 
 async def test_second_container_with_the_same_number_refuses_to_start(world: LocalContainers) -> None:

@@ -1,4 +1,7 @@
-"""heron_scheduler with real containers: start, restart, adoption, the killed state, and its own restart."""
+"""heron_scheduler with real containers: deaths of several processes, a second scheduler, and a lost store.
+
+Start, restart, adoption and kill are tested by the scheduler contract.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,10 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-import grpc
 import pytest
 
 from heron_control.schedulers import local
-from heron_runtime.wire.container import RestartContainer, SchedulerStatus, SchedulerStatusRequest
+from heron_runtime.wire.container import SchedulerStatus, SchedulerStatusRequest
 from tests.support.local_containers import LocalContainers, alive, kill_9, local_containers
 from tests.support.waiting import wait_until_async
 
@@ -35,20 +37,6 @@ async def all_up(world: LocalContainers, other_than: dict[int, int] | None = Non
     return found
 
 
-async def test_submit_run_and_kill(world: LocalContainers) -> None:
-    pid = local.start(world.launch, world.launch_file)
-    pids = await all_up(world)
-    status: SchedulerStatus = await world.call_scheduler("Status", SchedulerStatusRequest())
-    assert status.scheduler.pid == pid
-    assert {c.container: c.pid for c in status.containers} == pids
-    assert all(c.state == "running" for c in status.containers)
-    world.kill_topology()
-    await asyncio.to_thread(local.LocalScheduler().kill, world.launch)
-    await wait_until_async(lambda: not world.ours())
-    assert not Path(world.runtime).exists()
-    assert world.scheduler() is None
-
-
 async def test_dead_container_restarts_and_others_are_untouched(world: LocalContainers) -> None:
     local.start(world.launch, world.launch_file)
     first = await all_up(world)
@@ -62,44 +50,6 @@ async def test_dead_container_restarts_and_others_are_untouched(world: LocalCont
     status: SchedulerStatus = await world.call_scheduler("Status", SchedulerStatusRequest())
     assert [c.restarts for c in status.containers] == [0, 1, 0]
     assert status.containers[1].last_error == "killed by SIGKILL"
-
-
-async def test_restart_restarts_exactly_one_container(world: LocalContainers) -> None:
-    local.start(world.launch, world.launch_file)
-    first = await all_up(world)
-    reply = await asyncio.to_thread(local.LocalScheduler().restart, world.launch, 2, 30.0)
-    assert reply == (2,)
-    second = await all_up(world, {2: first[2]})
-    assert {n: second[n] == first[n] for n in first} == {0: True, 1: True, 2: False}
-    reply = await asyncio.to_thread(local.LocalScheduler().restart, world.launch, -1, 30.0)
-    assert reply == (0, 1, 2)
-    await all_up(world, second)
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await world.call_scheduler("Restart", RestartContainer(9))
-    assert refused.value.code() is grpc.StatusCode.NOT_FOUND
-
-
-async def test_dead_scheduler_restarts_and_adopts_containers(world: LocalContainers) -> None:
-    pid = local.start(world.launch, world.launch_file)
-    pids = await all_up(world)
-    kill_9(pid)
-    # A container also dies in the meantime: the next scheduler must notice.
-    kill_9(pids[2])
-    await wait_until_async(lambda: (place := world.scheduler()) is not None and place.pid != pid)
-    again = await all_up(world, {2: pids[2]})
-    assert {n: again[n] == pids[n] for n in pids} == {0: True, 1: True, 2: False}
-
-    async def adopted() -> bool:
-        status: SchedulerStatus = await world.call_scheduler("Status", SchedulerStatusRequest())
-        return {c.container: c.pid for c in status.containers} == again
-
-    await wait_until_async(adopted)
-    # An adopted container is watched like a child process.
-    kill_9(again[1])
-    await all_up(world, {1: again[1]})
-    world.kill_topology()
-    await wait_until_async(lambda: not world.ours())
-    assert not Path(world.runtime).exists()
 
 
 async def test_scheduler_and_container_0_that_die_together_restart(world: LocalContainers) -> None:

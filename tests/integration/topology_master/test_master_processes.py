@@ -17,7 +17,6 @@ import pytest
 
 from heron_runtime.model.records import MasterLocation
 from heron_runtime.model.topology import TopologyState
-from heron_runtime.net.identity import draw_key, parse_identity
 from heron_runtime.process import HeartbeatReader, ProcessPhase
 from heron_runtime.state import paths
 from heron_runtime.state.store import Delete
@@ -104,15 +103,6 @@ async def test_sigterm_hands_over_at_once_and_killing_the_topology_ends_all_mast
     assert await asyncio.wait_for(third.wait(), BOUND) == 0
     assert world.store.get(paths.epoch(NAME)) is None
     slots.close()
-
-
-async def test_wrong_key_is_refused(world: MasterProcesses) -> None:
-    await world.start("topology_master")
-    leader = await world.master()
-    world.identity = parse_identity(draw_key(), "words-1")
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await world.call(leader, "Status", StatusRequest())
-    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_lifeline_ends_the_process(world: MasterProcesses) -> None:

@@ -10,31 +10,26 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tests.support.clusters.commands import ROOT, ClusterCommands
 from tests.support.clusters.kubernetes_nodes import CACHE, K8sNodes, run
 from tests.support.waiting import wait_until
 
-ROOT = Path(__file__).resolve().parents[3]
 NAMESPACE = "heronry"
 CLUSTER = "k8s/tests"
 TAG = os.environ.get("HERONRY_TAG", "k8s-test")
-SETTINGS = {  # of topologies: deaths are detected quickly
-    "heron.state.session.timeout.secs": 4,
-    "heron.metrics.interval.secs": 1,
-    "heron.stop.grace.secs": 3,
-}
 IMAGES = {"heronry:latest": f"heronry:{TAG}", "heronry-zookeeper:latest": f"heronry-zookeeper:{TAG}"}
 KINDS = "pods,secrets,configmaps,services,networkpolicies,poddisruptionbudgets"
 
 
-class K8sCluster:
+class K8sCluster(ClusterCommands):
     """Heronry cluster, not started yet. ``port`` is that of ``heron``, on the network of the cluster."""
 
+    address = CLUSTER
     namespace = NAMESPACE
     port = 9000
 
@@ -139,7 +134,7 @@ class K8sCluster:
         token = self.kubectl(
             "exec", "api-0", "--container", "api", "--", "cat", "/srv/heronry/admin-token", check=False
         )
-        return self._heron("login", "k8s", "--api", f"http://127.0.0.1:{self.port}", stdin=token).returncode == 0
+        return self.try_heron("login", "k8s", "--api", f"http://127.0.0.1:{self.port}", stdin=token).returncode == 0
 
     def hang_up(self) -> None:
         """End the port forwarding."""
@@ -150,42 +145,9 @@ class K8sCluster:
 
     # Commands.
 
-    def heron(self, *arguments: str, code: int = 0, stdin: str = "") -> str:
-        """Run the installed ``heron``, which must exit with ``code``; return its output."""
-        done = self._heron(*arguments, stdin=stdin)
-        said = f"heron {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-        assert done.returncode == code, said
-        return done.stdout + done.stderr if code else done.stdout
-
-    def _heron(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        command = (sys.executable, "-m", "heron_cli", *arguments)
-        return self.nodes.inside(*command, check=False, input=stdin, env=self.environment, cwd=ROOT)
-
-    def say(self, *arguments: str) -> str:
-        """Return the output of a read-only command, or an empty string if it fails."""
-        done = self._heron(*arguments)
-        return done.stdout if done.returncode == 0 else ""
-
-    def submit(self, file: Path, topology: str, name: str, given: dict[str, Any], *options: str) -> None:
-        """Submit; every task runs when this returns."""
-        settings = [f"--config-property={key}={value}" for key, value in SETTINGS.items()]
-        self.heron(
-            "submit", CLUSTER, str(file), topology, "--name", name, "--wait-timeout", "240", *settings, *options, "--",
-            json.dumps(given),
-        )  # fmt: skip
-
-    def status(self, name: str) -> dict[str, Any]:
-        """Return ``heron status -o json``, or an empty dict while the API server does not answer."""
-        done = self._heron("status", CLUSTER, name, "-o", "json")
-        return json.loads(done.stdout) if done.returncode == 0 else {}
-
-    def runs(self, name: str) -> bool:
-        """Return True when the whole topology runs."""
-        return bool(self.status(name).get("state") == "running")
-
-    def wait_until_it_runs(self, name: str) -> None:
-        """Wait until every process of the topology runs."""
-        wait_until(lambda: self.runs(name), f"{name} runs")
+    def run_here(self, *command: str, **arguments: Any) -> subprocess.CompletedProcess[str]:
+        """Run a command where the cluster can be reached."""
+        return self.nodes.inside(*command, **arguments)
 
     # State of Kubernetes.
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-from tests.support.clusters.kubernetes import IMAGES, ROOT, TAG, K8sCluster
+from tests.support.clusters.commands import ROOT
+from tests.support.clusters.kubernetes import IMAGES, TAG, K8sCluster
 from tests.support.clusters.kubernetes_nodes import CACHE, run
 
 HELM = os.environ.get("HERONRY_HELM") or str(CACHE.parent / "helm" / "helm")

@@ -8,28 +8,24 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support.clusters.commands import ROOT, ClusterCommands
 from tests.support.clusters.swarm_nodes import SwarmNodes, run
 from tests.support.waiting import wait_until
 
-ROOT = Path(__file__).resolve().parents[3]
 PROJECT = "swarmtest"
 CLUSTER = "swarm/tests"
 TAG = os.environ.get("HERONRY_TAG", "test")
 API_PORT = 9000
-SETTINGS = {  # of topologies: deaths are detected quickly
-    "heron.state.session.timeout.secs": 4,
-    "heron.metrics.interval.secs": 1,
-    "heron.stop.grace.secs": 3,
-}
 _FILES = ("-f", "docker-compose.yml", "-f", "deploy/swarm.yml", "-f", "deploy/swarm-storage.yml")
 
 
-class SwarmCluster:
+class SwarmCluster(ClusterCommands):
     """Heronry cluster, not started yet."""
+
+    address = CLUSTER
 
     def __init__(self, nodes: SwarmNodes) -> None:
         self.nodes = nodes
@@ -76,47 +72,14 @@ class SwarmCluster:
         token = self.compose("exec", "-T", "--user", "heronry", "api", "cat", "/srv/heronry/admin-token")
         self.heron("login", "swarm", "--api", f"http://{self.nodes.ip(1)}:{API_PORT}", stdin=token)
 
-    def heron(self, *arguments: str, code: int = 0, stdin: str = "") -> str:
-        """Run the installed ``heron``, which must exit with ``code``; return its output."""
-        done = self._heron(*arguments, stdin=stdin)
-        said = f"heron {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-        assert done.returncode == code, said
-        return done.stdout + done.stderr if code else done.stdout
-
-    def _heron(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        command = (sys.executable, "-m", "heron_cli", *arguments)
-        return run(*command, check=False, input=stdin, env=self.environment, cwd=ROOT)
-
-    def say(self, *arguments: str) -> str:
-        """Return the output of a read-only command, or an empty string if it fails."""
-        done = self._heron(*arguments)
-        return done.stdout if done.returncode == 0 else ""
+    def run_here(self, *command: str, **arguments: Any) -> subprocess.CompletedProcess[str]:
+        """Run a command where the cluster can be reached."""
+        return run(*command, **arguments)
 
     def kill(self, name: str) -> None:
         """Run ``heron kill``: no service, secret, network, container, volume or folder of any topology may be left."""
         self.heron("kill", CLUSTER, name)
         wait_until(lambda: not self.left(), f"nothing is left of it: {self.left()}")
-
-    def submit(self, file: Path, topology: str, name: str, given: dict[str, Any], *options: str) -> None:
-        """Submit; every task runs when this returns."""
-        settings = [f"--config-property={key}={value}" for key, value in SETTINGS.items()]
-        self.heron(
-            "submit", CLUSTER, str(file), topology, "--name", name, "--wait-timeout", "240", *settings, *options, "--",
-            json.dumps(given),
-        )  # fmt: skip
-
-    def status(self, name: str) -> dict[str, Any]:
-        """Return ``heron status -o json``, or an empty dict while the API server does not answer."""
-        done = self._heron("status", CLUSTER, name, "-o", "json")
-        return json.loads(done.stdout) if done.returncode == 0 else {}
-
-    def runs(self, name: str) -> bool:
-        """Return True when the whole topology runs."""
-        return bool(self.status(name).get("state") == "running")
-
-    def wait_until_it_runs(self, name: str) -> None:
-        """Wait until every process of the topology runs."""
-        wait_until(lambda: self.runs(name), f"{name} runs")
 
     # State of the swarm.
 

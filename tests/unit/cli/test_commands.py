@@ -1,4 +1,4 @@
-"""CLI commands for a topology whose processes are real gRPC servers."""
+"""CLI commands for a topology whose processes are real gRPC servers, and for a home without a store."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from heron_cli.application import make_app
+from heron_control.schedulers.topology_folder import LAUNCH_FILE, place_of
+from heron_runtime.launch import Launch
 from heron_runtime.model.dataflow import Cause, CauseKind
 from heron_runtime.model.plan import PlanVersion
+from heron_runtime.model.settings import ALL_SETTINGS
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.net.identity import draw_key
 from heron_runtime.wire.container import ProcessState, RestartContainer
@@ -250,6 +253,7 @@ def test_config_is_set_listed_explained_and_unset(world: StubProcesses) -> None:
     assert heron("config", "local", "set", key, "2.5").exit_code == 0
     assert data("config", "local", "list") == [{"key": key, "value": 2.5}]
     explained = {row["key"]: row for row in data("config", "local", "explain")}
+    assert set(explained) == set(ALL_SETTINGS)
     assert explained[key]["value"] == 2.5
     assert explained[key]["source"].endswith("config.yaml")
     assert explained["topology.stmgrs"]["source"] == "default"
@@ -281,3 +285,33 @@ def test_repeatedly_dying_process_makes_the_topology_failing(world: StubProcesse
     shown = heron("status", PLACE, NAME)
     assert "failing" in shown.stdout
     assert "ZeroDivisionError: x" in shown.stdout
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    made = tmp_path / "home"
+    monkeypatch.setenv("HERONRY_HOME", str(made))
+    return made
+
+
+def test_before_the_first_submit_there_are_no_topologies(home: Path) -> None:
+    listed = heron("list", "local", "-o", "json")
+    assert json.loads(listed.output) == []
+    assert heron("kill", "local", "words").exit_code == 3
+    assert not (home / "state").exists()
+
+
+def test_a_removed_store_is_reported_and_not_recreated(home: Path) -> None:
+    place = place_of(home, "local", "me", "default", "words")
+    place.mkdir(parents=True)
+    launch = Launch(
+        "local", "me", "default", "words", "words-1", f"files://{home}/state", str(place), str(home / "run")
+    )
+    launch.save(place / LAUNCH_FILE)
+    listed = heron("list", "local/me", "-o", "json")
+    assert listed.exit_code == 6
+    assert heron("status", "local/me", "words").exit_code == 6
+    assert heron("kill", "local/me", "words").exit_code == 0, "its processes can be ended"
+    assert not place.exists()
+    assert json.loads(heron("list", "local/me", "-o", "json").output) == []
+    assert not (home / "state").exists()

@@ -1,4 +1,7 @@
-"""Stored tokens of an API server and of a tracker: digests, older files, damage and rotation."""
+"""Stored tokens of an API server and of a tracker, and nonces of downloads.
+
+Tokens: digests, older files, damage and rotation. A nonce is valid for its caller, for a minute, in one process.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from heron_apiserver.access import CallerRole
+from heron_apiserver.access import NONCE_SECONDS, CallerRole, DownloadNonces, parse_proof_header
 from heron_apiserver.tokens import TokenBook
 from heron_control.web.serving import StartError
 from heron_control.web.tokens import digest_of
@@ -130,3 +135,38 @@ def test_tracker_file_without_tokens_revokes_all(tmp_path: Path, monkeypatch: py
     assert tokens.find("0123456789abcdef") is None
     with pytest.raises(StartError, match="contains no token"):
         TokenFile(path)
+
+
+CHALLENGES = DownloadNonces(b"k" * 32)
+NOW = 1_700_000_000
+
+
+@given(st.integers(-5, NONCE_SECONDS + 5))
+def test_nonce_is_valid_for_a_minute(later: int) -> None:
+    nonce = CHALLENGES.create(NOW, "t-1", "10.0.0.1")
+    assert CHALLENGES.accepts(nonce, NOW + later, "t-1", "10.0.0.1") == (0 <= later <= NONCE_SECONDS)
+
+
+def test_nonce_is_bound_to_caller_and_process() -> None:
+    nonce = CHALLENGES.create(NOW, "t-1", "10.0.0.1")
+    assert not CHALLENGES.accepts(nonce, NOW, "t-2", "10.0.0.1")
+    assert not CHALLENGES.accepts(nonce, NOW, "t-1", "10.0.0.2")
+    assert not DownloadNonces(b"l" * 32).accepts(nonce, NOW, "t-1", "10.0.0.1")
+    at, _, seal = nonce.partition(".")
+    assert not CHALLENGES.accepts(f"{int(at, 16) + 1:x}.{seal}", NOW + 1, "t-1", "10.0.0.1")
+
+
+@given(st.text())
+def test_arbitrary_text_is_not_a_nonce(text: str) -> None:
+    assert not CHALLENGES.accepts(text, NOW, "t-1", "10.0.0.1")
+
+
+@pytest.mark.parametrize("header", ["", "Bearer x", "Heronry x", "Heronry x y z", "Basic x y"])
+def test_other_headers_contain_no_proof(header: str) -> None:
+    assert parse_proof_header(header) == ("", "")
+
+
+@pytest.mark.parametrize("digits", ["f" * 5000, "f" * 17, "-" + "f" * 5000, "0" * 5000])
+def test_nonce_with_a_long_time_is_rejected(digits: str) -> None:
+    assert not CHALLENGES.accepts(f"{digits}.seal", NOW, "t-1", "10.0.0.1")
+    assert not CHALLENGES.accepts(digits, NOW, "t-1", "10.0.0.1")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_tracker.core import query_evaluation
-from heron_tracker.core.query_evaluation import MINUTE, MetricSeries, QueryResult, evaluate, minutes_between
+from heron_tracker.core.query_evaluation import MINUTE, MetricSeries, QueryResult, evaluate
 from heron_tracker.core.query_language import (
     FOLDS,
     JOINS,
@@ -215,15 +215,6 @@ def test_every_point_equals_the_naive_evaluation(
     for series, (_, _, value) in zip(result.series, expected, strict=True):
         wanted = {t: v for t in range(START, END + 1, MINUTE) if (v := value(t)) is not None and math.isfinite(v)}
         assert series.points == pytest.approx(wanted)
-
-
-@given(st.lists(points, min_size=1, max_size=5))
-def test_sum_of_a_sum_equals_the_sum(all_points: list[dict[int, float]]) -> None:
-    series = [MetricSeries(p, i) for p, i in zip(all_points, INSTANCES * 2, strict=False)]
-    once = evaluate(parse("SUM(TS(a,*,b))"), lambda _: series, START, END)
-    twice = evaluate(parse("SUM(SUM(TS(a,*,b)),0)"), lambda _: series, START, END)
-    assert once == twice
-    assert list(once.series[0].points) == list(minutes_between(START, END))
 
 
 def test_percentile_includes_numbers_and_takes_the_lower_neighbour() -> None:

@@ -1,7 +1,8 @@
-"""Content of ``heron status`` as a pure function of record and answers."""
+"""Content of ``heron status`` as a pure function of record and answers, and its JSON form."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from heron_control.inspection.topology_status import (
     KEEPS_DYING,
     START_GRACE_SECS,
     Answers,
+    TopologyStatus,
     as_json,
     expected_processes,
     topology_state,
@@ -367,3 +369,40 @@ def test_late_records_are_shown_by_component() -> None:
     status = topology_status(record(), told, NOW)
     assert as_json(status)["late"] == {"count": 12}
     assert from_document(to_document(status)).late == {"count": 12}
+
+
+def full_status() -> TopologyStatus:
+    record = TopologyRecord(definition(), packing(), None, execution("/home"), None, None, ())
+    sick = process("heron_instance", "container_2_count_3", 2, ProcessState.DEAD, component="count", task=3,
+                   restarts=4, last_error="exit code 1", last_lines=("a", "b"))  # fmt: skip
+    containers = {2: ContainerStatus(2, "h", 1, (*all_processes(2)[:-1], sick))}
+    causes = (Cause(CauseKind.TASK, "count", 2, 2), Cause(CauseKind.LINK, "", 0, 1, 2))
+    master = MasterStatus(1, TopologyState.RUNNING, PlanVersion(1, 1), (StreamManagerStatus(2, True, causes=causes),))
+    report = ExceptionReport("count", "container_2_count_3", "ValueError", "bad", "Traceback…", 7, 1.0, 2.0)
+    return topology_status(record, Answers(None, containers, master, (report,)), 5000.0)
+
+
+@pytest.mark.parametrize("code_user", [None, "", "heronry-code"])
+def test_status_survives_json(code_user: str | None) -> None:
+    made = replace(full_status(), code_user=code_user)
+    back = from_document(json.loads(json.dumps(to_document(made))))
+    assert as_json(back) == as_json(made)
+    assert (back.causes, back.exceptions, back.processes) == (made.causes, made.exceptions, made.processes)
+    assert back.execution.topology_id == made.execution.topology_id
+    assert back.code_user == code_user
+    assert back.unwell() == made.unwell()
+
+
+@pytest.mark.parametrize(
+    "change", [{"processes": None}, {"state": 3}, {"processes": [{"kind": "x"}]}, {"submitted_at": "yesterday"}]
+)
+def test_other_documents_are_rejected(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  # whichever field it is
+        from_document({**to_document(full_status()), **change})
+
+
+def test_cause_of_waiting_survives_json() -> None:
+    made = replace(full_status(), state="waiting", waiting="the queue of the cluster is full")
+    back = from_document(json.loads(json.dumps(to_document(made))))
+    assert back.waiting == made.waiting
+    assert back.cause() == made.cause() == "the queue of the cluster is full"

@@ -27,6 +27,26 @@ def launch_named(name: str, digits: str = "0123456789ab") -> Launch:
     )  # fmt: skip
 
 
+def changed(value: Any) -> Any:
+    """Return another value of the same kind, for a field of a request body."""
+    match value:
+        case bool():
+            return not value
+        case int():
+            return value + 7_000_000
+        case str():
+            return value + "x"
+        case [str(), *_]:
+            return [*value, "OTHER"]
+        case [dict() as first, *_]:
+            return [{**first, "Target": "/elsewhere"}]
+        case {"Type": str()}:
+            return {**value, "Type": "syslog"}
+        case dict():
+            return {f"{key}x": found for key, found in value.items()}
+    raise AssertionError(value)
+
+
 def packing(cpu: float, ram: int, tasks: int, task_ram: int) -> PackingPlan:
     instances = tuple(InstancePlan(n, "bolt", n - 1, Resources(0.5, task_ram)) for n in range(1, tasks + 1))
     return PackingPlan("T", (ContainerPlan(1, instances, Resources(cpu, ram)),))

@@ -20,7 +20,7 @@ from heron_control.schedulers.k8s_plan import Placing, cores
 from heron_control.schedulers.scheduler import SchedulerError
 from heron_runtime.model.plan import Resources
 from heron_runtime.model.settings import MiB
-from tests.unit.schedulers.test_docker_plan import IDS, NAMES, launch_named
+from tests.unit.schedulers.test_docker_plan import IDS, NAMES, changed, launch_named
 
 ROOT = Path(__file__).resolve().parents[3]
 VERSIONS = [f"1.{minor}" for minor in range(25, 38)]
@@ -67,31 +67,13 @@ def test_schema_validation_is_strict() -> None:
         kubernetes_validate.validate(made, VERSIONS[-1], strict=True)
 
 
-def _changed(value: Any) -> Any:
-    """Return another value of the same kind."""
-    match value:
-        case bool():
-            return not value
-        case int():
-            return value + 7_000_000
-        case str():
-            return value + "x"
-        case [str(), *_]:
-            return ["other"]
-        case [dict() as first, *_]:
-            return [{**first, "Target": "/elsewhere"}]
-        case dict():
-            return {f"{key}x": found for key, found in value.items()}
-    raise AssertionError(value)
-
-
 def test_every_body_field_reaches_the_pod_or_is_listed_as_lacking() -> None:
     whole = body()
     for key in whole.keys() - {"HostConfig", "Labels", "User", "StopSignal"}:
-        assert pod({**whole, key: _changed(whole[key])}) != pod(whole), key
+        assert pod({**whole, key: changed(whole[key])}) != pod(whole), key
     for key, value in whole["HostConfig"].items():
         other = deepcopy(whole)
-        other["HostConfig"][key] = ["no-new-privileges:false"] if key == "SecurityOpt" else _changed(value)
+        other["HostConfig"][key] = ["no-new-privileges:false"] if key == "SecurityOpt" else changed(value)
         assert (pod(other) == pod(whole)) == (key in k8s_plan.LACKING), key
 
 

@@ -1,4 +1,4 @@
-"""Slurm requests, and parsing of the output of Slurm commands."""
+"""Slurm requests, the output of Slurm commands, and the runs of a job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_control.schedulers import slurm_plan as plan
-from heron_control.schedulers.slurm_node import RUN, launch_on
+from heron_control.schedulers.slurm_node import RUN, RUN_FILE, is_replaced, launch_on, read_nodes, write_nodes
 from heron_runtime.failures import NotAllowed
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import MASTER_CONTAINER
@@ -153,3 +153,20 @@ def test_scheduler_of_a_removed_topology_is_not_restarted(tmp_path: Path) -> Non
     (tmp_path / "launch.json").touch()
     done = run_script(tmp_path, ["sh", "-c", 'rm "$2"; exit 1', "-"])
     assert done.returncode == 0
+
+
+def test_run_is_replaced_only_once_another_has_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = launch(str(tmp_path))
+    monkeypatch.setenv(RUN, "n1-7-1")
+    assert not is_replaced(words), "the folder does not say"
+    (tmp_path / RUN_FILE).write_text("n1-7-1")
+    assert not is_replaced(words)
+    (tmp_path / RUN_FILE).write_text("n2-9-2")
+    assert is_replaced(words)
+    monkeypatch.delenv(RUN)
+    assert not is_replaced(words), "what runs in no job belongs to none"
+
+
+def test_nodes_of_a_job_are_read_back(tmp_path: Path) -> None:
+    write_nodes(tmp_path, {"n1": "10.0.0.1", "n2": "n2.site"})
+    assert read_nodes(tmp_path) == {"n1": "10.0.0.1", "n2": "n2.site"}

@@ -1,4 +1,4 @@
-"""Swarm services of a container: as hardened as on one engine, and correctly interpreted tasks."""
+"""Services of a swarm: as hardened as on one engine, and correctly interpreted tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from heron_control.schedulers import docker_plan, swarm_plan
 from heron_control.schedulers.swarm_plan import Life, Node, Task, life_of
 from heron_runtime.model.plan import Resources
 from heron_runtime.model.settings import MiB
-from tests.unit.schedulers.test_docker_plan import launch_named
+from tests.unit.schedulers.test_docker_plan import changed, launch_named
 
 ENDED = ("complete", "shutdown", "failed", "rejected", "remove", "orphaned")
 COMING = ("new", "pending", "assigned", "accepted", "preparing", "ready", "starting")
@@ -30,33 +30,13 @@ def template(given: Mapping[str, Any], **options: Any) -> dict[str, Any]:
     return swarm_plan.service_of("heronry-t-3", given, "sha256:1", SECRETS, **options)
 
 
-def _changed(value: Any) -> Any:
-    """Return another value of the same kind."""
-    match value:
-        case bool():
-            return not value
-        case int():
-            return value + 7
-        case str():
-            return value + "x"
-        case [str(), *_]:
-            return [*value, "OTHER"]
-        case [dict() as first, *_]:
-            return [{**first, "Target": "/elsewhere"}]
-        case {"Type": str()}:
-            return {**value, "Type": "syslog"}
-        case dict():
-            return {f"{key}x": found for key, found in value.items()}
-    raise AssertionError(value)
-
-
 def test_every_body_field_reaches_the_service_or_is_listed_as_lacking() -> None:
     whole = body()
     for key in whole.keys() - {"HostConfig", "Image"}:
-        assert template({**whole, key: _changed(whole[key])}) != template(whole), key
+        assert template({**whole, key: changed(whole[key])}) != template(whole), key
     for key, value in whole["HostConfig"].items():
         other = deepcopy(whole)
-        other["HostConfig"][key] = _changed(value)
+        other["HostConfig"][key] = changed(value)
         assert (template(other) == template(whole)) == (key in swarm_plan.LACKING), key
 
 

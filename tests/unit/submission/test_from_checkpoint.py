@@ -1,4 +1,4 @@
-"""Submissions from a checkpoint, and named checkpoints, on real files: all or nothing."""
+"""Submissions from a checkpoint, and named checkpoints and their quota, on real files: all or nothing."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from heron_control.inspection.whole_files import DamagedCheckpoint, damaged_parts
+from heron_control.inspection.whole_files import DamagedCheckpoint, damaged_parts, needed, size_of
 from heron_control.packing import pack
 from heron_control.schedulers.topology_folder import load_launch, place_of
-from heron_control.submission.naming import NamedCheckpoints
+from heron_control.submission.naming import CheckpointQuotaSpent, NamedCheckpoints
 from heron_control.submission.service import SubmissionService
 from heron_control.submission.submission import ClusterConfig, StartFrom, Submission
 from heron_instance.core.state.snapshot import TaskSnapshot
@@ -122,6 +122,8 @@ def test_failed_submission_leaves_nothing_in_the_storage(world: World, fails: st
         ("local/me/default/../x@good", UsageError),
         ("local/me/default/before@9", NotFound),
         ("file:relative", UsageError),
+        ("file:///nowhere", NotFound),
+        ("prod/me/default/before@good", UsageError),
         ("s3://bucket", UsageError),
         ("", UsageError),
     ],
@@ -132,9 +134,11 @@ def test_invalid_checkpoint_reference_is_rejected(world: World, reference: str, 
     assert world.nothing_is_left()
 
 
-def test_state_of_a_renamed_component_is_rejected(world: World) -> None:
+def test_state_without_a_place_in_the_topology_is_rejected(world: World) -> None:
     with pytest.raises(InvalidTopology, match="words: unknown component"):
         world.submit("local/me/default/before@good", name="others")
+    with pytest.raises(InvalidTopology, match="words keeps no state, so it cannot start from a checkpoint"):
+        world.submit("local/me/default/before@good", **{"topology.reliability.mode": "ATLEAST_ONCE"})
 
 
 def test_ambiguous_checkpoint_folder_requires_a_number(world: World) -> None:
@@ -187,3 +191,22 @@ def test_named_checkpoints_are_listed_after_a_resubmission_without_state(world: 
     world.named.delete(*WHOSE, "good")
     with pytest.raises(UsageError, match="has no checkpoints"):
         world.service.kept.rows("before", "me", "default")
+
+
+def test_the_named_checkpoints_of_a_role_have_a_quota(tmp_path: Path) -> None:
+    source = CheckpointFolder(tmp_path / "source")
+    manifest = checkpoint(source)
+    size = size_of(needed(manifest))
+    assert size > 0
+    NamedCheckpoints(tmp_path, "local").save(source, manifest, "ads", "default", "words", "first")
+    (first,) = tmp_path.glob("checkpoints/local/ads/default/words/first")
+    used = sum(path.stat().st_size for path in first.rglob("*") if path.is_file())
+    named = NamedCheckpoints(tmp_path, "local", used + size)
+    named.save(source, manifest, "ads", "prod", "words", "second")
+    with pytest.raises(CheckpointQuotaSpent, match="role ads may have") as refused:
+        named.save(source, manifest, "ads", "default", "other", "third")
+    assert "heron checkpoint delete" in refused.value.cure
+    assert not list(tmp_path.glob("checkpoints/local/ads/default/other/*"))
+    named.save(source, manifest, "search", "default", "words", "third")  # another role
+    named.delete("ads", "default", "words", "first")
+    named.save(source, manifest, "ads", "default", "other", "third")

@@ -5,6 +5,7 @@ Behaviour shared with the API server is tested in ``tests/unit/heron_apiserver/t
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -117,6 +118,7 @@ def test_submit_and_kill_report_their_progress(world: World) -> None:
     launch = Launch.load(place / "launch.json")
     assert (launch.package_dir / "words.py").exists()
     assert not (world.home / "staged-1").exists(), "it was moved, not copied"
+    assert [stat.S_IMODE((place / name).stat().st_mode) for name in (".", "secret", "key.pem")] == [0o700, 0o400, 0o400]
     assert Path(launch.runtime_dir).is_dir()
     assert world.said == ["writing the state", "starting the containers"]
     with pytest.raises(AlreadyExists):

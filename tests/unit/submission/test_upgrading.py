@@ -2,7 +2,7 @@
 
 After a failure or interrupt at any step the old topology continues, or the new one continues from its end, or the
 message explains how to continue. Draining is simulated here; the real one is tested in
-``tests/integration/front_door/test_replace_with_state.py``.
+``tests/integration/front_door/test_replace.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""``heron submit --replace`` of a topology with state: the old one continues, or the new one takes over its state."""
+"""``heron submit --replace``: the old topology continues, or the new one takes over its state.
+
+If the new version cannot start, the previous version runs again.
+"""
 
 from __future__ import annotations
 
@@ -84,18 +87,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replaced]:
         heron.kill(name)
 
 
-def test_incompatible_replacement_is_rejected_and_the_old_one_continues(running: Replaced) -> None:
-    before = running.topology_id
-    said = running.replace("OtherKeys", code=7).stderr
-    assert "count: it was a bolt with keys of 1 field and is a bolt with keys of 2 fields" in said
-    assert f"nothing was changed, {running.name} continues" in said
-    said = running.replace("WithAcks", code=7).stderr
-    assert "its replacement keeps none: nothing was changed" in said
-    assert "--without-state" in said
-    assert running.topology_id == before
-    running.goes_on()
-
-
 def test_old_topology_continues_if_the_replace_is_interrupted_while_draining(running: Replaced) -> None:
     before = running.topology_id
     stopped = next(pid for name, pid in running.heron.pids(running.name).items() if "_count_" in name)
@@ -137,3 +128,48 @@ def test_new_topology_takes_over_the_state_after_the_point_of_no_return(running:
     rows = [row for row in running.heron.json("checkpoint", "list", "local", running.name) if row["name"]]
     assert [row["name"] for row in rows] == [f"upgrade-{rows[0]['checkpoint']}"]
     running.heron.run("checkpoint", "delete", "local", running.name, rows[0]["name"])
+
+
+CODE = """
+import time
+from heronry import BasicBolt, Spout, Topology
+
+class Words(Spout):
+    outputs = ["word"]
+    def next_tuple(self):
+        self.emit(["w"])
+        time.sleep(0.01)
+
+class Count(BasicBolt):
+    def initialize(self, config, context):
+        if {bad}:
+            raise KeyError("no such setting")
+    def process(self, tup):
+        pass
+
+class Version(Topology):
+    config = {{
+        "topology.reliability.mode": "{mode}", "topology.stateful.checkpoint.interval.secs": 0.5, "user.limit": {limit}
+    }}
+    words = Words.spec()
+    count = Count.spec(inputs=[words])
+"""
+
+
+@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "EFFECTIVELY_ONCE"])
+def test_replace_rolls_back_to_the_previous_version_if_the_new_one_cannot_start(
+    heron: HeronCommand, tmp_path: Path, mode: str
+) -> None:
+    file, name = tmp_path / "version.py", unique("version")
+    file.write_text(CODE.format(bad=False, mode=mode, limit=7))
+    heron.submit(name, file, "Version")
+    file.write_text(CODE.format(bad=True, mode=mode, limit=9))
+    done = heron.run("submit", "local", str(file), "Version", "--name", name, "--replace", code=1)
+    assert f"note: replacing {name} changes user.limit: 7 before, 9 now" in done.stderr
+    assert "KeyError: 'no such setting'" in done.stderr
+    assert "The previous version runs again" in done.stderr
+    assert ("from checkpoint" in done.stderr) == (mode == "EFFECTIVELY_ONCE")
+    assert "heron restore" not in done.stderr
+    heron.remember(name)
+    assert heron.json("status", "local", name)["state"] == "running"
+    heron.kill(name)

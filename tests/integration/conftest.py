@@ -1,4 +1,4 @@
-"""Fixture of the ``heron`` command with its own home; the tracker process comes from the tracker tests."""
+"""Fixture of the ``heron`` command with its own home."""
 
 from __future__ import annotations
 

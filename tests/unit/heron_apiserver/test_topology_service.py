@@ -273,3 +273,19 @@ def test_previous_versions_and_their_packages_are_deleted_after_their_time(tmp_p
     with pytest.raises(NotFound):
         service.roll_back("words", "ads", "prod")
     store.close()
+
+
+def test_a_store_lost_while_the_api_server_reads_it_removes_nothing(tmp_path: Path) -> None:
+    service, scheduler, store = world(tmp_path / "home")
+    home = service.config.home
+    confirm_store(store, home)
+    submit(service)
+    store.close()
+    shutil.rmtree(home / "state")  # after the check at the start
+    store.open()
+    with pytest.raises(StoreReplaced) as refused:
+        recover(service, RequestLog(home), AuditLog(home / "audit.jsonl"))
+    assert str(home / STORE_ID_FILE) in refused.value.cure
+    assert scheduler.running() == {"words-1"}
+    assert (home / PLACE / "words" / "launch.json").exists()
+    store.close()

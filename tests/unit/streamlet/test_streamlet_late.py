@@ -231,6 +231,24 @@ def test_a_source_whose_files_are_all_read_still_holds_the_windows_of_another_so
     assert {row.start // 1000 // HOUR: row.value for row in read(tmp_path / "out")} == dict.fromkeys(range(3), 720)
 
 
+def test_a_finite_source_beside_one_that_grows_is_not_late(tmp_path: Path) -> None:
+    builder = Builder("two", {"user.streamlet.folder": f"{tmp_path}/own", "user.streamlet.idle.secs": 10_000})
+    grows = builder.source(files(tmp_path / "in", "json", grows=True), name="lines")
+    finite = builder.source([{"k": "a", "at": second} for second in range(0, 3 * HOUR, 10)], name="list")
+    windows = grows.union(finite).key_by("k").window(tumbling(HOUR), event_time="at")
+    counts = windows.count_by_key(name="counts")
+    counts.sink(to_files(tmp_path / "out"), name="out")
+    counts.late().sink(to_files(tmp_path / "late"), name="late")
+    append(tmp_path, "a.json", 0, 5)
+    with importable(builder):
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
+        world.run_on(8)
+        world.stop()
+    assert read(tmp_path / "late") == []
+    counted = {row.start // 1000 // HOUR: row.value for row in read(tmp_path / "out")}
+    assert counted == {0: 720, 1: 720, 2: 720, 3: 360}
+
+
 class PartitionReader(Reader):
     """Reader of ``PARTITIONS``, a hundred rows at a time."""
 

@@ -256,6 +256,7 @@ class Maintenance:
                 self._trouble = f"internal error of the API server: {type(error).__name__}; see its log"
                 log.exception("failure while maintaining the topologies")
             self._metrics.state(len(self._topologies.launches), self.ready)
+            await asyncio.to_thread(self._topologies.forget_expired)
             await asyncio.to_thread(self._audit.flush_repeats)
             await asyncio.sleep(LOOK_SECONDS)
 

@@ -20,6 +20,7 @@ from heron_apiserver.package_store import PackageStoreError
 from heron_apiserver.request_log import RequestLog
 from heron_apiserver.responses import submitted_document
 from heron_apiserver.topologies import PlacedTopologies
+from heron_control.schedulers.known_store import check_store
 from heron_control.schedulers.topology_folder import TOPOLOGIES, load_launch
 from heron_runtime.state import paths, topologies
 
@@ -85,11 +86,13 @@ def recover(service: PlacedTopologies, requests: RequestLog, audit: AuditLog) ->
     A failure with one topology is logged and does not delay the others.
 
     Raises:
+        StoreReplaced: the store is another one than before. Nothing was removed.
         StoreError: the store does not answer.
     """
     states = {s.topology: s for s in topologies.list_topologies(service.submissions.store)}
     stored = {name: state.topology_id for name, state in states.items()}
     unreadable = set(service.submissions.store.children(paths.EXECUTION_STATES)) - set(states)
+    check_store(service.submissions.store, service.config.home)  # after the reads: a lost store names no topology
     for folder, step in plan_recovery(list(_folders(service.config.home / TOPOLOGIES)), stored, unreadable):
         try:
             _carry_out(service, folder, step)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -54,8 +55,14 @@ class PlacedTopologies:
     """Topologies of one cluster. Thread-safe."""
 
     def __init__(
-        self, config: ClusterConfig, store: StateStore, scheduler: Scheduler, packages: PackageRepository
+        self,
+        config: ClusterConfig,
+        store: StateStore,
+        scheduler: Scheduler,
+        packages: PackageRepository,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self.config = config
         self.packages = packages
         self.inspector = Inspector(store, config.homes)
@@ -94,7 +101,9 @@ class PlacedTopologies:
 
         names = fields.name, fields.role, fields.environ
         if fields.replace and (before := self._running_version(*names, other_than=definition.id)):
-            self._previous[names] = before
+            older, self._previous[names] = self._previous.get(names), before
+            if older is not None:
+                self.release(older.submission.package_digest)
         return self.submissions.submit(submission, replace=fields.replace, note=note) is not None
 
     def describe_replacement(self, fields: SubmitRequest, definition: TopologyDefinition) -> list[str]:
@@ -116,7 +125,7 @@ class PlacedTopologies:
             Failure: see ``SubmissionService.submit``.
         """
         kept = self._previous.get((name, role, environ))
-        if kept is None or kept.until < time.monotonic():
+        if kept is None or kept.until <= self._clock():
             raise NotFound(f"{name}: the previous version is unknown", "Submit it again.")
         before = kept.submission
         rows = self.submissions.kept.rows(name, role, environ) if keeps_state(before.definition.config) else []
@@ -140,16 +149,24 @@ class PlacedTopologies:
         package = self.packages.path(placed.launch.package_digest) if placed is not None else None
         if placed is None or package is None or record.definition.id == other_than:
             return None
-        until = time.monotonic() + PREVIOUS_SECONDS
+        until = self._clock() + PREVIOUS_SECONDS
         return PreviousVersion(submission_of(record, placed.launch, package), until)
 
     def _is_needed(self, package: str) -> bool:
         """Return True if a topology, or a version to which a user may return, refers to the package."""
-        now = time.monotonic()
+        now = self._clock()
         previous = [kept for kept in list(self._previous.values()) if kept.until > now]
         return any(launch.package_digest == package for launch in self.launches.values()) or any(
             kept.submission.package_digest == package for kept in previous
         )
+
+    def forget_expired(self) -> None:
+        """Forget the versions to which a user can no longer return, and delete packages that only they need."""
+        now = self._clock()
+        for names, kept in list(self._previous.items()):
+            if kept.until <= now and self._previous.get(names) is kept:
+                del self._previous[names]
+                self.release(kept.submission.package_digest)
 
     def release(self, package: str) -> None:
         """Delete a package, unless a topology refers to it or a request holds it."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CREDENTIALS_FILE = "credentials.json"
 SPACE_NEEDED_BYTES = 16 * 1024 * 1024
 OWN_ENTRIES = frozenset(
-    {"state", "topologies", "history", "cache", NAME, CREDENTIALS_FILE, "output", "pipeline", "spark"}
+    {"state", "topologies", "history", "cache", "checkpoints", NAME, CREDENTIALS_FILE, "output", "pipeline", "spark"}
 )
 
 

@@ -23,12 +23,15 @@ def known_store_id(home: Path) -> str:
         raise StoreError(f"{home / STORE_ID_FILE}: {error}") from error
 
 
-def confirm_store(store: StateStore, home: Path) -> None:
-    """Record the identity of the store, or check that it still is the recorded one.
+def check_store(store: StateStore, home: Path) -> str:
+    """Check that the store still is the recorded one. Every store passes without a record.
+
+    Returns:
+        The recorded identity, "" without a record.
 
     Raises:
         StoreReplaced: It is another one.
-        StoreError: The store does not answer, or the record cannot be read or written.
+        StoreError: The store does not answer, or the record cannot be read.
     """
     known = known_store_id(home)
     try:
@@ -39,7 +42,17 @@ def confirm_store(store: StateStore, home: Path) -> None:
             f"{home / STORE_ID_FILE} and start the API server again"
         )
         raise
-    if not known and (found := store_identity(store, create=True)):
+    return known
+
+
+def confirm_store(store: StateStore, home: Path) -> None:
+    """Record the identity of the store, or check that it still is the recorded one.
+
+    Raises:
+        StoreReplaced: It is another one.
+        StoreError: The store does not answer, or the record cannot be read or written.
+    """
+    if not check_store(store, home) and (found := store_identity(store, create=True)):
         try:
             replace_file(home / STORE_ID_FILE, found, 0o600)
         except OSError as error:

@@ -248,9 +248,8 @@ class ReduceStep(_OneInput):
     every window that got a record has a result. Online, a window has one result, when the watermark reaches ``end +
     allowed_lateness`` (for a session: passes it). The watermark is the minimum, over all source tasks that are neither
     idle nor at their end, of the greatest event time seen of that task. If the task reads several splits that grow,
-    and the source declares the event time, it is the least of its active splits. A source at its end closes everything.
-    Records for a closed window are reduced and emitted on output 1 (``LATE``) as ``Windowed`` rows, and counted there.
-    Batch has no late data.
+    it is the least of its active splits. A source at its end closes everything. Records for a closed window are reduced
+    and emitted on output 1 (``LATE``) as ``Windowed`` rows, and counted there. Batch has no late data.
 
     Without windows (``KeyValue``), batch has one result per key. Online, with ``updates``, there is a running result
     for each key that has changed, at most once a second. When all (finite) sources are at their end, the final result

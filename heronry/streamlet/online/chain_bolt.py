@@ -16,17 +16,20 @@ from heronry.streamlet.endpoints import SequenceSource
 from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.online.chain import joined
-from heronry.streamlet.online.outlet import StageOutputs
+from heronry.streamlet.online.outlet import Channel, StageOutputs
 from heronry.streamlet.online.rows import decoder_of
 from heronry.streamlet.online.settings import latest_time
+from heronry.streamlet.online.split_reports import AlignedReports, SplitReport
 from heronry.streamlet.online.stage_bolt import RECORD_FAILURES, FailedRecordWriter, StageBolt
 from heronry.streamlet.online.stages import (
     BLOCKS,
     MARKS,
+    SPLITS,
     ProgramStage,
     StageGraph,
     StageKind,
     exchange_stream,
+    has_stream,
     needs_ids,
     needs_times,
 )
@@ -34,7 +37,6 @@ from heronry.streamlet.online.watermark import Mark, Watermark
 from heronry.streamlet.program import Ref, SourceStep
 from heronry.streamlet.reading import FilePiece, Records
 
-Channel = tuple[int, int]  # (sending task, origin task)
 ARRIVALS, TARGETS = "arrivals", "targets"  # keys in the task's state
 
 
@@ -52,8 +54,11 @@ class ChainBolt(StageBolt):
         self._by_marks = {task for origin in reducers for task in context.get_component_tasks(origin)}
         self._arrivals = Watermark(self._channels)
         self._moved: dict[int, int] = {}  # origin → its greatest time that is not yet forwarded
+        self._reports = {
+            origin: AlignedReports(senders) for origin, senders in reporters_of(stages, stage, context).items()
+        }
         self.outlet = StageOutputs(
-            self, stages, stage, self.sinks, [*self._channels], latest_time(config), self.fields_of
+            self, stages, stage, self.sinks, self._channels, latest_time(config), self.fields_of, self._reports
         )
         if ARRIVALS in self.state:
             self._arrivals.restore(self.state[ARRIVALS])
@@ -64,6 +69,8 @@ class ChainBolt(StageBolt):
         """Process one block or one mark."""
         if tup.stream == MARKS:
             self._on_mark(tup)
+        elif tup.stream == SPLITS:
+            self._on_splits(tup)
         else:
             self._on_block(tup)
 
@@ -71,7 +78,7 @@ class ChainBolt(StageBolt):
         ref, reader = self._readers[tup.component, tup.stream]
 
         def run(block: Block) -> None:
-            self._run(ref, reader.prepared(block), (tup.task or 0, origin))
+            self._run(ref, reader.prepared(block), (tup.task or 0, origin), reader.split_of(tup))
 
         try:
             origin, found = reader.read(tup)
@@ -86,14 +93,14 @@ class ChainBolt(StageBolt):
             self.letters.sift(found, run, lambda index: places[index] if places else "")
         self.outlet.tell()
 
-    def _run(self, ref: Ref, block: Block, channel: Channel) -> None:
+    def _run(self, ref: Ref, block: Block, channel: Channel, split: str) -> None:
         origin = channel[1]
         times = None if origin in self._by_marks else block.times_ms
         self.outlet.arrived(channel, times)
         if times and self.outlet.has_exchanges and not self._arrivals.is_held([channel]):
             latest = max(times)
             self._moved[origin] = max(self._moved.get(origin, latest), latest)
-        self.outlet.deliver(self.chain.run(ref, block), channel, origin)
+        self.outlet.deliver(self.chain.run(ref, block), channel, origin, split)
 
     def process_tick(self, tup: Tuple) -> None:
         """Forward the progress of the origins."""
@@ -127,6 +134,14 @@ class ChainBolt(StageBolt):
         self.outlet.tell()
         self.final = self._arrivals.is_final
 
+    def _on_splits(self, tup: Tuple) -> None:
+        origin, number, reducer, *report = tup.values
+        if reducer or origin not in self._reports:
+            return  # meant for a reducer
+        for aligned in self._reports[origin].add(tup.task or 0, SplitReport(number, *report))[-1:]:
+            self.outlet.report_splits(origin, aligned)
+            self.outlet.tell()
+
     def keep_state(self) -> None:
         """Store the progress of event time in the task's state."""
         self._forward()
@@ -143,6 +158,19 @@ def _channels_of(stages: StageGraph, stage: ProgramStage, context: Any) -> list[
             else:
                 channels += [(t, o) for t in tasks for o in context.get_component_tasks(origin)]
     return channels
+
+
+def reporters_of(stages: StageGraph, stage: ProgramStage, context: Any) -> dict[int, list[int]]:
+    """Return, for each source task whose progress arrives by split, the tasks that send it to this stage."""
+    senders: dict[int, list[int]] = {}
+    for before, sources in stages.reported(stage.name).items():
+        if not has_stream(context, before, SPLITS):
+            continue
+        for source in sources:
+            for origin in context.get_component_tasks(source):
+                ways = [origin] if source == before else context.get_component_tasks(before)
+                senders.setdefault(origin, []).extend(ways)
+    return senders
 
 
 def _readers_of(stages: StageGraph, stage: ProgramStage, latest_time: Callable[[], int]) -> dict[tuple[str, str], Any]:
@@ -235,6 +263,10 @@ class SourceReader:
             refuse_future(self._step.name, times, records, self._latest_time())
         return Block(records, times, block.ids)
 
+    def split_of(self, tup: Tuple) -> str:
+        """Return the name of the split in its blocks."""
+        return str(tup.values[0])
+
     def where(self, tup: Tuple) -> str:
         """Return the file and the place in it that a block came from, for messages."""
         source = self._step.source
@@ -249,7 +281,7 @@ class ExchangeReader:
 
     def read(self, tup: Tuple) -> tuple[int, Block]:
         """Return the origin and the block."""
-        origin, records, times, ids = tup.values
+        origin, records, times, ids = tup.values[:4]
         return origin, Block(pickle.loads(records), times, ids)
 
     def sifted(self, tup: Tuple, letters: FailedRecordWriter) -> tuple[int, Block, list[str]]:
@@ -259,6 +291,10 @@ class ExchangeReader:
     def prepared(self, block: Block) -> Block:
         """Return the block unchanged."""
         return block
+
+    def split_of(self, tup: Tuple) -> str:
+        """Return the name of the split in its blocks, or an empty text if the stream does not state it."""
+        return tup.values[4] if len(tup.values) > 4 else ""
 
     def where(self, tup: Tuple) -> str:
         """Return an empty text: the file is unknown here."""

@@ -43,11 +43,15 @@ from heronry.streamlet.online.stages import (
     MARK_FIELDS,
     MARKS,
     RECORDS,
+    SPLIT,
+    SPLITS,
+    SPLITS_FIELDS,
     ProgramStage,
     StageGraph,
     StageKind,
     exchange_stream,
     plan_stages,
+    reports_splits,
     rows_stream,
     view_of,
 )
@@ -116,7 +120,7 @@ def add_stages(builder: TopologyBuilder, stages: StageGraph, config: dict[str, A
     program = stages.program
     for stage in stages.stages:
         own = {**config, STAGE: stage.name, STEPS: _describe_stage(program, stage)}
-        outputs = _outputs(program, stage)
+        outputs = _outputs(stages, stage)
         if stage.kind is StageKind.SOURCE:
             step = program.by_name[stage.name]
             assert isinstance(step, SourceStep)
@@ -148,17 +152,28 @@ def _shown_again(program: Program, stage: ProgramStage) -> list[str]:
     return [name for name, sink in sinks.items() if getattr(sink, "output_effect", "") == AT_LEAST_ONCE]
 
 
-def _outputs(program: Program, stage: ProgramStage) -> list[Stream]:
+def _reports_splits(stages: StageGraph, stage: ProgramStage) -> bool:
+    """Return True if the stage states the progress of event time by split."""
+    step = stages.program.by_name[stage.name] if stage.kind is StageKind.SOURCE else None
+    if isinstance(step, SourceStep):
+        return reports_splits(stages.program, step)
+    return stage.kind is StageKind.CHAIN and bool(stages.reported(stage.name))
+
+
+def _outputs(stages: StageGraph, stage: ProgramStage) -> list[Stream]:
     """Return the output streams, data before marks. Tuples that wait in several streams are recorded in this order."""
+    program, reports = stages.program, _reports_splits(stages, stage)
+    marks = [Stream(MARK_FIELDS, MARKS), *([Stream(SPLITS_FIELDS, SPLITS)] if reports else [])]
     if stage.kind is StageKind.SOURCE:
-        return [Stream(BLOCK_FIELDS, BLOCKS), Stream(MARK_FIELDS, MARKS)]
+        return [Stream(BLOCK_FIELDS, BLOCKS), *marks]
     refs = dict.fromkeys(exchange.ref for exchange in stage.exchanges)
-    streams = [Stream(EXCHANGE_FIELDS, exchange_stream(ref)) for ref in refs]
+    fields = (*EXCHANGE_FIELDS, SPLIT) if reports else EXCHANGE_FIELDS
+    streams = [Stream(fields, exchange_stream(ref)) for ref in refs]
     for reducer in stage.combines:
         step = program.by_name[reducer]
         assert isinstance(step, ReduceStep)
         streams.append(Stream(row_fields(program, step), rows_stream(reducer)))
-    return [*streams, Stream(MARK_FIELDS, MARKS)] if streams else []
+    return [*streams, *marks] if streams else []
 
 
 def _inputs(stages: StageGraph, stage: ProgramStage) -> dict[tuple[str, str], Grouping]:
@@ -172,4 +187,6 @@ def _inputs(stages: StageGraph, stage: ProgramStage) -> dict[tuple[str, str], Gr
         if stage.kind is StageKind.REDUCER and stage.name in before.combines:
             inputs[name, rows_stream(stage.name)] = Grouping.fields("key")
         inputs[name, MARKS] = Grouping.ALL
+        if _reports_splits(stages, before):
+            inputs[name, SPLITS] = Grouping.ALL
     return inputs

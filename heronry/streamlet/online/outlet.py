@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from heronry.api.component import Bolt
@@ -12,9 +12,12 @@ from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.online.chain import Streams
 from heronry.streamlet.online.sinks import SinkSet
+from heronry.streamlet.online.split_reports import SplitReport
 from heronry.streamlet.online.stages import (
     MARKS,
     RECORDS,
+    SPLIT,
+    SPLITS,
     ProgramStage,
     StageGraph,
     exchange_stream,
@@ -25,6 +28,7 @@ from heronry.streamlet.online.watermark import Mark, Watermark
 from heronry.streamlet.program import ReduceStep
 from heronry.streamlet.windows import Window
 
+Channel = tuple[int, int]  # (sending task, origin task)
 PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 
 
@@ -35,15 +39,19 @@ class ReducerTarget:
         self,
         step: ReduceStep,
         bucket_ms: int | None,
-        channels: Iterable[Hashable],
+        channels: list[Channel],
         latest_time: Callable[[], int],
         counted: bool,
+        reported: Collection[int],
     ) -> None:
         self.step = step
         self._counted = counted  # rows carry their number of records
         self._combiner = Combiner(step, Window(bucket_ms, bucket_ms) if bucket_ms else None, latest_time, counted)
-        self.watermark = Watermark(channels)
         windowing = step.windowing
+        own = windowing is not None and windowing.event_time is not None
+        # Greatest times since the last report, by origin and split.
+        self._split_times: dict[int, dict[str, int]] = {origin: {} for origin in reported} if own else {}
+        self.watermark = Watermark(channels, [c for c in channels if c[1] in self._split_times])
         # The buckets of a view never close, but the view states up to which time they are complete.
         self.windowed = windowing is not None or bucket_ms is not None
         self.from_source = windowing.event_time is None if windowing else bucket_ms is not None
@@ -69,6 +77,22 @@ class ReducerTarget:
             rows = [(*row, number) for row, number in zip(rows, numbers, strict=True)]
         return rows, latest
 
+    def saw(self, channel: Channel, split: str, time_ms: int) -> None:
+        """Note the greatest time that the window has found in a block."""
+        times = self._split_times.get(channel[1])
+        if times is None:
+            self.watermark.seen(channel, time_ms)
+        else:
+            times[split] = max(time_ms, times.get(split, time_ms))
+
+    def take_split_times(self, origin: int) -> dict[str, int] | None:
+        """Return the times since the last call, by split. None if the window takes the time of the source."""
+        times = self._split_times.get(origin)
+        if times is not None:
+            self._split_times[origin] = {}
+            self._told = None  # a reducer that has restarted needs the last mark again
+        return times
+
     def news(self) -> tuple[Mark, int] | None:
         """Return a mark that is worth sending, or None: one that closes a window, or states idleness or the end."""
         time_ms = self.watermark.advance()
@@ -76,6 +100,8 @@ class ReducerTarget:
             told, mark = (Mark.FINAL, 0), Mark.FINAL
         elif self.watermark.is_idle:
             told, mark = (Mark.IDLE, 0), Mark.IDLE
+        elif self.watermark.is_apart:
+            told, mark = (Mark.APART, 0), Mark.APART
         elif not self.windowed or time_ms is None:
             return None
         else:
@@ -91,10 +117,21 @@ class StageOutputs:
     """Outgoing side of one bolt. For ``channels`` see watermark.py."""
 
     def __init__(
-        self, bolt: Bolt, stages: StageGraph, stage: ProgramStage, sinks: SinkSet, channels: list[Hashable],
-        latest_time: Callable[[], int], fields_of: Callable[[str], tuple[str, ...]],
+        self, bolt: Bolt, stages: StageGraph, stage: ProgramStage, sinks: SinkSet, channels: list[Channel],
+        latest_time: Callable[[], int], fields_of: Callable[[str], tuple[str, ...]], reported: Collection[int] = (),
     ) -> None:  # fmt: skip
-        """Set up the outputs. ``fields_of`` returns the declared fields of a stream."""
+        """Set up the outputs.
+
+        Args:
+            bolt: The bolt that emits.
+            stages: The stages of the program.
+            stage: The stage of the bolt.
+            sinks: The sinks of the stage.
+            channels: The channels of the input.
+            latest_time: Function that returns the latest valid event time.
+            fields_of: Function that returns the declared fields of a stream.
+            reported: Origins whose progress arrives by split.
+        """
         self._bolt = bolt
         program = stages.program
         self._targets: list[ReducerTarget] = []
@@ -103,11 +140,13 @@ class StageOutputs:
             assert isinstance(step, ReduceStep)
             view = view_of(program, step) if step.windowing is None else None
             counted = RECORDS in fields_of(rows_stream(name))  # a topology of an earlier version lacks it
-            self._targets.append(ReducerTarget(step, view.bucket_ms if view else None, channels, latest_time, counted))
-        self._exchanges = list(dict.fromkeys(exchange.ref for exchange in stage.exchanges))
+            bucket_ms = view.bucket_ms if view else None
+            self._targets.append(ReducerTarget(step, bucket_ms, channels, latest_time, counted, reported))
+        refs = dict.fromkeys(exchange.ref for exchange in stage.exchanges)
+        self._exchanges = {ref: SPLIT in fields_of(exchange_stream(ref)) for ref in refs}  # True if it names the split
         self._sinks = sinks
 
-    def arrived(self, channel: Hashable, times_ms: list[int] | None) -> None:
+    def arrived(self, channel: Channel, times_ms: list[int] | None) -> None:
         """Note that records arrived over a channel, with their event times if those are needed."""
         latest = max(times_ms) if times_ms else None
         for target in self._targets:
@@ -116,8 +155,8 @@ class StageOutputs:
             else:
                 target.watermark.busy(channel)
 
-    def deliver(self, streams: Streams, channel: Hashable, origin: int) -> None:
-        """Deliver everything that resulted from one block.
+    def deliver(self, streams: Streams, channel: Channel, origin: int, split: str = "") -> None:
+        """Deliver everything that resulted from one block, which is of one split.
 
         Everything that can fail, including pickling, is done before anything is emitted or taken.
 
@@ -131,10 +170,10 @@ class StageOutputs:
                 made, seen_ms = target.combine(block)
                 rows.append((rows_stream(target.step.name), made))
                 if seen_ms is not None:
-                    target.watermark.seen(channel, seen_ms)
+                    target.saw(channel, split, seen_ms)
         blocks = [
-            (ref, (origin, _pickled(block.records, ref.step), block.times_ms, block.ids))
-            for ref in self._exchanges
+            (ref, (origin, _pickled(block.records, ref.step), block.times_ms, block.ids, *([split] if named else ())))
+            for ref, named in self._exchanges.items()
             if (block := streams.get(ref)) is not None and block.records
         ]
         self._sinks.add(streams)
@@ -146,7 +185,7 @@ class StageOutputs:
 
     # Marks.
 
-    def mark(self, channel: Hashable, mark: Mark, time_ms: int) -> None:
+    def mark(self, channel: Channel, mark: Mark, time_ms: int) -> None:
         """Apply a mark of event time that the sender of a channel has sent."""
         for target in self._targets:
             if mark not in (Mark.TIME, Mark.MARKED) or target.from_source:
@@ -163,6 +202,16 @@ class StageOutputs:
         """Send the progress of an origin to chains."""
         if self._exchanges:
             self._emit_mark(mark, origin, time_ms, "")
+
+    def report_splits(self, origin: int, statement: SplitReport) -> None:
+        """Report the times by split to reducers, and forward the statement of the source to chains."""
+        number, active, idle, _ = statement
+        for target in self._targets:
+            times = target.take_split_times(origin)
+            if times is not None:
+                self._bolt.emit((origin, number, target.step.name, active, idle, times), SPLITS)
+        if self._exchanges:
+            self._bolt.emit((origin, number, "", active, idle, {}), SPLITS)
 
     def _emit_mark(self, mark: Mark, origin: int, time_ms: int, target: str) -> None:
         self._bolt.emit((int(mark), origin, time_ms, target), MARKS)

@@ -165,6 +165,8 @@ class PagedWriter(StagedWriter):
 class ArchiveWriter(StagedWriter):
     """Writer of columns by event hour, buffered from one checkpoint to the next. See ``endpoints.ArchiveSink``."""
 
+    marks_end = False  # readers take the files that are there
+
     def __init__(self, step: SinkStep, sink: ArchiveSink, task: TaskOf) -> None:
         super().__init__(step.name, Path(sink.path), task)
         self._arrow = parquet_library()
@@ -222,6 +224,3 @@ class ArchiveWriter(StagedWriter):
             path = self._staging.file(f"{folder}/{name}.parquet")
             arrow.parquet.write_table(arrow.table(columns, names=list(ARCHIVE_COLUMNS)), path, compression="zstd")
         self._hours = {}
-
-    def _finish(self) -> None:
-        """Do nothing: an archive needs no final mark, because readers take the files that are there."""

@@ -18,13 +18,15 @@ from heronry.streamlet.combine import emitted
 from heronry.streamlet.endpoints import ViewSink
 from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.online.block import Block
+from heronry.streamlet.online.chain_bolt import reporters_of
 from heronry.streamlet.online.outlet import StageOutputs
 from heronry.streamlet.online.process_state import ProcessReducerState, kept_of
 from heronry.streamlet.online.published import ViewPublisher
 from heronry.streamlet.online.session_state import SessionReducerState, packing
 from heronry.streamlet.online.settings import latest_time
+from heronry.streamlet.online.split_reports import SplitReport, SplitWatermark
 from heronry.streamlet.online.stage_bolt import StageBolt
-from heronry.streamlet.online.stages import MARKS, view_of
+from heronry.streamlet.online.stages import MARKS, SPLITS, view_of
 from heronry.streamlet.online.state import ReducerEntry, RowFailed, WindowReducerState
 from heronry.streamlet.online.watermark import FOREVER, Mark, Watermark
 from heronry.streamlet.process import MomentResult
@@ -44,7 +46,11 @@ class ReduceBolt(StageBolt):
         step = program.by_name[stage.name]
         assert isinstance(step, ReduceStep)
         self.step = step
-        self._watermark = Watermark(t for name in stage.inputs for t in context.get_component_tasks(name))
+        own = step.windowing is not None and step.windowing.event_time is not None
+        reporters = reporters_of(stages, stage, context) if own else {}
+        self._splits = {origin: SplitWatermark(senders) for origin, senders in reporters.items()}
+        senders = [task for name in stage.inputs for task in context.get_component_tasks(name)]
+        self._watermark = Watermark([*senders, *((SPLITS, origin) for origin in self._splits)])
         if WATERMARK in self.state:
             self._watermark.restore(self.state[WATERMARK])
         view = view_of(program, step)
@@ -97,6 +103,10 @@ class ReduceBolt(StageBolt):
             for tup in tuples:
                 self._on_mark(tup)
             return
+        if tuples.stream == SPLITS:
+            for tup in tuples:
+                self._on_splits(tup)
+            return
         for task in set(tuples.origin.task_of_start):
             self._watermark.busy(task)
         late = [tuples.rows[place] for place in self._add(tuples)]
@@ -130,6 +140,20 @@ class ReduceBolt(StageBolt):
             mark = Mark(kind)
             self._watermark.mark(tup.task, mark, time_ms)
             self._advance(mark)
+
+    def _on_splits(self, tup: Tuple) -> None:
+        origin, number, reducer, *report = tup.values
+        if reducer != self.step.name or origin not in self._splits:
+            return
+        splits, channel = self._splits[origin], (SPLITS, origin)
+        if splits.add(tup.task or 0, SplitReport(number, *report)):
+            self._watermark.busy(channel)
+            if splits.value is not None:
+                self._watermark.seen(channel, splits.value)
+                self._advance(Mark.TIME)
+            if splits.is_idle:
+                self._watermark.mark(channel, Mark.IDLE)
+                self._advance(Mark.IDLE)
 
     def _advance(self, mark: Mark) -> None:
         watermark_ms = self._watermark.advance()

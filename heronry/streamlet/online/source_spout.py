@@ -9,6 +9,9 @@ Marks are sent as follows. None of this is checkpointed: marks are sent again af
 - HOLD and RELEASE: a source reads splits one after the other. RELEASE is sent at the last of them.
 - MARKED, then TIME: a source that grows reads several splits, and declares the event time of its records. TIME is the
   least time of its active splits (split_times.py).
+
+If a window downstream takes the event time from its own records, the source states its active splits a few times a
+second (split_reports.py).
 """
 
 from __future__ import annotations
@@ -21,9 +24,11 @@ from heronry.api.component import Spout
 from heronry.streamlet.online.locate import STAGE, load_submitted_program
 from heronry.streamlet.online.settings import IDLE, IDLE_SECONDS, latest_time, problems
 from heronry.streamlet.online.split_times import BlockTime, SplitTimes
-from heronry.streamlet.online.stages import BLOCKS, MARKS, needs_times
+from heronry.streamlet.online.stages import BLOCKS, MARKS, SPLITS, has_stream, needs_times
 from heronry.streamlet.online.watermark import Mark
 from heronry.streamlet.program import SourceStep
+
+STATE_SECONDS = 0.25  # pause between statements of the active splits
 
 
 class SourceSpout(Spout):
@@ -59,6 +64,12 @@ class SourceSpout(Spout):
         self._block_time = BlockTime(step, latest_time(config)) if grows and needs_times(program, step) else None
         self._said_marked = False
         self._said_ms: int | None = None
+        self._states_splits = has_stream(context, step.name, SPLITS)
+        self._labels: dict[str, str] = {}  # name of a split in its blocks
+        self._stated: tuple[int, list[str] | None] = 0, None  # number and active splits of the last statement
+        self._has_read = False  # True if a block was emitted since then
+        self._said_idle = False
+        self._state_again_at = float("-inf")
         self.open()
 
     # Implemented by the sources.
@@ -99,9 +110,32 @@ class SourceSpout(Spout):
         self.emit(values, None, BLOCKS)
         self.keyed[split] = position
         self._quiet_at = None
-        if marked and self._block_time is not None:
+        if self._block_time is not None and (marked or self._states_splits):
             self.split_times.read(split, self._block_time(values))
-            self._tell_time()
+            if marked:
+                self._tell_time()
+        elif self._states_splits:
+            self.split_times.read(split, None)
+        if self._states_splits:
+            self._labels[split], self._has_read, self._said_idle = values[0], True, False
+            self._state_splits()
+
+    def _state_splits(self, idle: bool = False) -> None:
+        """State the active splits if something has changed, or in any case if ``idle``, which is stated as well."""
+        if not self._states_splits or self._said_held:
+            return
+        now = self.clock()
+        if now < self._state_again_at and not idle:
+            return
+        self._state_again_at = now + STATE_SECONDS
+        active, (number, stated) = self.split_times.active(), self._stated
+        if active is None or not (self.split_times.are_any or idle):
+            return
+        labels = sorted(self._labels[split] for split in active if split in self._labels)
+        if labels != stated or self._has_read or idle:
+            number = max(number + 1, time.time_ns() // 1_000_000)  # grows across restarts
+            self._stated, self._has_read, self._said_idle = (number, labels), False, self._said_idle or idle
+            self.emit((self.task, number, "", labels, self._said_idle, {}), None, SPLITS)
 
     def _tell_hold(self) -> None:
         """Send a change of HOLD or RELEASE. After a restore this is sent before anything else."""
@@ -131,6 +165,7 @@ class SourceSpout(Spout):
         self._tell_hold()
         if self._said_marked:
             self._tell_time()
+        self._state_splits()
         if self.at_end():
             if not self._said_final:
                 self._said_final = True
@@ -139,4 +174,5 @@ class SourceSpout(Spout):
             self._quiet_at = now  # a paused task has not looked for records, so the wait begins here
         elif now - self._quiet_at >= self._idle_seconds:
             self._quiet_at = now
+            self._state_splits(idle=True)
             self.emit((int(Mark.IDLE), self.task, 0, ""), None, MARKS)

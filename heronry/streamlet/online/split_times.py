@@ -71,13 +71,23 @@ class SplitTimes:
 
         If no split is active, none holds the others back, so it is the greatest time.
         """
-        active = self._times.keys() - self._idle
-        if not active & self._unread:
+        active = self.active()
+        if active is not None:
             times = [time for split in active or self._times if (time := self._times[split]) is not None]
             if times:
                 time_ms = min(times) if active else max(times)
                 self._value = time_ms if self._value is None else max(self._value, time_ms)
         return self._value
+
+    def active(self) -> set[str] | None:
+        """Return the active splits. None while one of them is still to be read."""
+        active = self._times.keys() - self._idle
+        return None if active & self._unread else active
+
+    @property
+    def are_any(self) -> bool:
+        """True if the task has read, or is about to read, a split."""
+        return bool(self._times)
 
     @property
     def are_several(self) -> bool:

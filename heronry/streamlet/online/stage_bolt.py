@@ -57,6 +57,7 @@ class FailedRecordWriter(LinesWriter):
     """Writer of the failed records of one task. ``state`` is the task's own state."""
 
     suffix = ".jsonl"
+    marks_end = False
 
     def __init__(
         self, bolt: Bolt, config: Mapping[str, Any], stage: str, task: TaskOf, state: MutableMapping[Any, Any],
@@ -147,9 +148,6 @@ class FailedRecordWriter(LinesWriter):
     def begin(self) -> None:
         """Do nothing: the folder is created with the first failed record."""
 
-    def _finish(self) -> None:
-        """Do nothing: readers are not told of an end of the failures."""
-
 
 SHOW_SECONDS = 2.0
 FINAL = "final"  # in the task's state: the number of tasks when readers were told of the end
@@ -194,6 +192,9 @@ class StageBolt(TwoPhaseSink):
         self.final = False  # True if all input has ended
         self._prepared_at = self.clock()
         self._number = 0
+        # A life with another number of tasks may have removed the marks, and then have taken no checkpoint.
+        if any(isinstance(writer, StagedWriter) and writer.has_lost_mark() for writer in self.writers):
+            self.state.pop(FINAL, None)
         if self.state.get(FINAL) != of:
             for writer in self.writers:
                 if isinstance(writer, StagedWriter):

@@ -22,6 +22,8 @@ The streams between the components:
 - ``rows-REDUCER``: to a reducer. One row for each key of a block, grouped by key. With windows, one for each key and
   window, with the number of records that have this window as their first one. A late record is thus counted once.
 - ``marks``: to every downstream component. The progress of event time.
+- ``splits``: the progress of event time by split (split_reports.py). It exists downstream of a source that grows, if a
+  window takes the event time from its own records.
 
 Records that are late for a window, if a step reads them, are sent on ``hop-REDUCER-1`` or stay in the reducer's own
 stage.
@@ -31,6 +33,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from heronry.api.errors import TopologyError
 from heronry.streamlet.endpoints import ArchiveSink, ViewSink
@@ -103,6 +106,13 @@ class StageGraph:
             passed_on = dict.fromkeys(origin for before in stage.inputs for origin in found.get(before, ()))
             found[stage.name] = list(passed_on) if stage.kind is StageKind.CHAIN else [stage.name]
         return {before: found[before] for before in self.stage(name).inputs}
+
+    def reported(self, name: str) -> dict[str, list[str]]:
+        """Return, for each stage that this one reads, the sources whose progress arrives by split."""
+        program = self.program
+        sources = {step.name for step in program.sources() if reports_splits(program, step)}
+        found = {before: [o for o in origins if o in sources] for before, origins in self.origins(name).items()}
+        return {before: origins for before, origins in found.items() if origins}
 
 
 def plan_stages(program: Program) -> StageGraph:
@@ -189,6 +199,14 @@ def needs_times(program: Program, step: Step) -> bool:
     return any(map(asks, _reached(program, step)))
 
 
+def reports_splits(program: Program, step: SourceStep) -> bool:
+    """Return True if the source grows, and a window downstream takes the event time from its own records."""
+    return getattr(step.source, "grows", False) and any(
+        isinstance(end, ReduceStep) and end.windowing is not None and end.windowing.event_time is not None
+        for end in _reached(program, step)
+    )
+
+
 def needs_ids(program: Program, step: Step) -> bool:
     """Return True if this step is an archive, or one is downstream of it."""
     return any(isinstance(end, SinkStep) and isinstance(end.sink, ArchiveSink) for end in _reached(program, step))
@@ -221,7 +239,18 @@ MARKS = "marks"
 BLOCK_FIELDS = ("file", "first", "count", "header", "data")
 RECORDS = "records"  # field of rows: number of records
 EXCHANGE_FIELDS = ("origin", "records", "times", "ids")
+SPLIT = "split"  # field of blocks of records, where the progress of event time is reported by split
 MARK_FIELDS = ("kind", "origin", "time", "target")
+SPLITS = "splits"
+SPLITS_FIELDS = ("origin", "number", "reducer", "active", "idle", "times")
+
+
+def has_stream(context: Any, component: str, stream: str) -> bool:
+    """Return True if the component declares the stream. A topology of an earlier version may lack it."""
+    try:
+        return bool(context.get_fields(component, stream))
+    except KeyError:
+        return False
 
 
 def exchange_stream(ref: Ref) -> str:

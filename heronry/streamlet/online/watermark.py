@@ -11,6 +11,9 @@ before. Only the fact that all channels are final is kept: then no task has anyt
 
 A channel may be *held*: its source reads splits one after the other, and the next one may begin with older records.
 Then its records state no time. After its release, its records are of the last split alone.
+
+A channel is *apart* if its time arrives in another way, as reports by split (split_reports.py). It is then left out of
+the minimum, which has a channel for these reports.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ class Mark(IntEnum):
     - HOLD: records state no time, because other splits are still to be read.
     - RELEASE: from here on records state the time.
     - MARKED: from here on only marks state the time, since the origin reads several splits.
+    - APART: the time of what the sender still receives arrives as reports by split.
     """
 
     TIME = 0
@@ -39,16 +43,18 @@ class Mark(IntEnum):
     HOLD = 3
     RELEASE = 4
     MARKED = 5
+    APART = 6
 
 
 class Watermark:
-    """Watermark over a fixed set of channels."""
+    """Watermark over a fixed set of channels. Those of ``apart`` are apart from the start."""
 
-    def __init__(self, channels: Iterable[Hashable]) -> None:
+    def __init__(self, channels: Iterable[Hashable], apart: Iterable[Hashable] = ()) -> None:
         self._times: dict[Hashable, int | None] = dict.fromkeys(channels)
         self._idle: set[Hashable] = set()
         self._final: set[Hashable] = set()
         self._held: set[Hashable] = set()
+        self._apart: set[Hashable] = set(apart)
         self.value: int | None = None
 
     def seen(self, channel: Hashable, time_ms: int) -> None:
@@ -59,6 +65,7 @@ class Watermark:
         if before is None or time_ms > before:
             self._times[channel] = time_ms
         self._idle.discard(channel)
+        self._apart.discard(channel)
 
     def busy(self, channel: Hashable) -> None:
         """Note that something was received over the channel, regardless of its time."""
@@ -77,6 +84,9 @@ class Watermark:
             self._times[channel] = None
         elif mark is Mark.RELEASE:
             self._held.discard(channel)
+        elif mark is Mark.APART:
+            self._apart.add(channel)
+            self._idle.discard(channel)
         else:
             self._final.add(channel)
             self._held.discard(channel)
@@ -87,7 +97,7 @@ class Watermark:
         if not live:
             self.value = FOREVER
             return self.value
-        told = [self._times[c] for c in live if c not in self._idle or c in self._held]
+        told = [self._times[c] for c in live if c not in self._apart and (c not in self._idle or c in self._held)]
         if told and None not in told:
             least = min(time for time in told if time is not None)
             self.value = least if self.value is None else max(self.value, least)
@@ -102,6 +112,12 @@ class Watermark:
     def is_idle(self) -> bool:
         """True if no records come for now, or ever."""
         return all(c in self._idle or c in self._final for c in self._times)
+
+    @property
+    def is_apart(self) -> bool:
+        """True if the time of everything that still arrives comes as reports by split."""
+        idle = self._idle - self._held
+        return all(c in self._apart or c in idle or c in self._final for c in self._times)
 
     def is_held(self, channels: Iterable[Hashable]) -> bool:
         """Return True if the records of one of these channels currently state no time."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from heron_runtime.files import append_whole
 from heronry.api.state import Checkpoint
@@ -89,7 +89,13 @@ class Writer(Phased, Protocol):
 
 
 class StagedWriter:
-    """Base class of writers of files. A subclass implements ``_flush``."""
+    """Base class of writers of files. A subclass implements ``_flush``.
+
+    Attributes:
+        marks_end: True if readers are told of the end of input.
+    """
+
+    marks_end: ClassVar[bool] = True
 
     def __init__(self, step: str, root: Path, task: TaskOf) -> None:
         self._name = step
@@ -106,8 +112,8 @@ class StagedWriter:
             OSError: A file could not be written.
         """
         self._flush(self._task.name(self._name, checkpoint))
-        if final:
-            self._finish()
+        if final and self.marks_end:
+            self._staging.file(self._mark).touch()
         return self._staging.prepare(checkpoint.name)
 
     def commit(self, token: str, certain: bool = False) -> None:
@@ -133,8 +139,9 @@ class StagedWriter:
     def _flush(self, name: str) -> None:
         raise NotImplementedError
 
-    def _finish(self) -> None:
-        self._staging.file(self._mark).touch()
+    def has_lost_mark(self) -> bool:
+        """Return True if the final mark of this task is not there, although it was prepared."""
+        return self.marks_end and not (self.root / self._mark).exists()
 
     @property
     def _mark(self) -> str:

@@ -13,6 +13,7 @@ from heron_cli.application import make_app
 from heron_cli.clusters import ClusterAddress, parse_cluster_address
 from heron_cli.home import Home
 from heron_control.schedulers.runtime import SOCKET_PATH_BYTES, make_runtime_dir, runtime_base, runtime_dir
+from heron_control.submission.naming import NamedCheckpoints
 from heron_runtime.failures import Failure, NotAllowed, UsageError
 from heronry.pipeline.registry import views_folder
 
@@ -47,6 +48,13 @@ def test_folder_with_other_files_is_not_used_as_home(tmp_path: Path) -> None:
 
 def test_home_that_holds_only_views_is_accepted(tmp_path: Path) -> None:
     views_folder(tmp_path).mkdir(parents=True)
+    tmp_path.chmod(0o755)
+    Home(tmp_path).prepare()
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
+
+
+def test_home_that_holds_only_named_checkpoints_is_accepted(tmp_path: Path) -> None:
+    NamedCheckpoints(tmp_path, "local").place("ads", "prod", "words", "before").mkdir(parents=True)
     tmp_path.chmod(0o755)
     Home(tmp_path).prepare()
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700

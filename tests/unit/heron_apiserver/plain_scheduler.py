@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -126,7 +127,9 @@ class DyingStore:
         return done
 
 
-def world(home: Path) -> tuple[PlacedTopologies, PlainScheduler, StateStore]:
+def world(
+    home: Path, clock: Callable[[], float] = time.monotonic
+) -> tuple[PlacedTopologies, PlainScheduler, StateStore]:
     """Return a service in ``home``, its scheduler and its open store."""
     home.mkdir(exist_ok=True, mode=0o700)
     scheduler = PlainScheduler(home.with_name(f"{home.name}-runs"))
@@ -134,7 +137,9 @@ def world(home: Path) -> tuple[PlacedTopologies, PlainScheduler, StateStore]:
     store = open_store(url)
     store.open()
     dying: Any = DyingStore(store, scheduler)  # delegates everything else
-    service = PlacedTopologies(ClusterConfig(home, "box", StoreAddress(url)), dying, scheduler, PackageRepository(home))
+    service = PlacedTopologies(
+        ClusterConfig(home, "box", StoreAddress(url)), dying, scheduler, PackageRepository(home), clock
+    )
     return service, scheduler, store
 
 

@@ -258,6 +258,44 @@ def test_a_replacement_can_be_rolled_back(made: World) -> None:
     nothing_is_left(service, scheduler)
 
 
+def test_previous_versions_and_their_packages_are_deleted_after_their_time(tmp_path: Path) -> None:
+    now = [100.0]
+    service, _, store = world(tmp_path / "home", lambda: now[0])
+    digests = []
+    for serial in (1, 2, 3):
+        wanted, code = fields(replace=True), package(service, b"x = %d\n" % serial)
+        new = definition(serial)
+        service.submit(wanted, new, check_definition(new, wanted), code)
+        digests.append(service.find_package_digest(f"words-{serial}"))
+    assert [service.packages.has(digest) for digest in digests] == [False, True, True], "one version back is kept"
+    now[0] += 3599
+    service.forget_expired()
+    assert service.packages.has(digests[1])
+    now[0] += 1
+    service.forget_expired()
+    assert [service.packages.has(digest) for digest in digests] == [False, False, True]
+    service.submissions.kill("words", "ads", "prod")
+    with pytest.raises(NotFound):
+        service.roll_back("words", "ads", "prod")
+    store.close()
+
+
+def test_a_store_lost_while_the_api_server_reads_it_removes_nothing(tmp_path: Path) -> None:
+    service, scheduler, store = world(tmp_path / "home")
+    home = service.config.home
+    confirm_store(store, home)
+    submit(service)
+    store.close()
+    shutil.rmtree(home / "state")  # after the check at the start
+    store.open()
+    with pytest.raises(StoreReplaced) as refused:
+        recover(service, RequestLog(home), AuditLog(home / "audit.jsonl"))
+    assert str(home / STORE_ID_FILE) in refused.value.cure
+    assert scheduler.running() == {"words-1"}
+    assert (home / PLACE / "words" / "launch.json").exists()
+    store.close()
+
+
 NODE = paths.api_server("box")
 WORDS_PLACE = Path("topologies", "box", "ads", "prod", "words")
 

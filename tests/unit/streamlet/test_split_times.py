@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heronry.streamlet.online.split_reports import SplitReport, SplitWatermark
 from heronry.streamlet.online.split_times import SplitTimes
 
 
@@ -78,6 +79,39 @@ def test_a_block_without_a_valid_time_does_not_hold_the_watermark() -> None:
     splits.read("a", None)
     splits.read("b", 90)
     assert splits.watermark() == 50
+
+
+def test_a_number_counts_once_all_tasks_have_reported_it() -> None:
+    watermark = SplitWatermark([1, 2])
+    assert not watermark.add(1, SplitReport(5, ["a", "b"], False, {"a": 100}))
+    assert watermark.value is None, "task 2 may still have older records"
+    assert not watermark.add(1, SplitReport(6, ["a", "b"], False, {"a": 300, "b": 200}))
+    assert watermark.add(2, SplitReport(5, ["a", "b"], False, {"b": 10}))
+    assert watermark.value == 10
+    assert watermark.add(2, SplitReport(6, ["a", "b"], False, {}))
+    assert watermark.value == 200
+
+
+def test_reported_splits_that_are_idle_or_without_times_are_left_out() -> None:
+    watermark = SplitWatermark([1])
+    assert watermark.add(1, SplitReport(1, ["a", "b", "filtered"], False, {"a": 100, "b": 10}))
+    assert (watermark.value, watermark.is_idle) == (10, False)
+    assert watermark.add(1, SplitReport(2, ["a"], False, {}))
+    assert watermark.value == 100
+    assert watermark.add(1, SplitReport(3, ["a", "b"], False, {"b": 50}))
+    assert watermark.value == 100, "it does not fall"
+    assert watermark.add(1, SplitReport(4, [], False, {"b": 170}))
+    assert (watermark.value, watermark.is_idle) == (170, False), "more files may come"
+    assert watermark.add(1, SplitReport(5, [], True, {}))
+    assert (watermark.value, watermark.is_idle) == (170, True)
+
+
+def test_a_task_that_restarts_is_waited_for() -> None:
+    watermark = SplitWatermark([1, 2])
+    watermark.add(1, SplitReport(1, ["a"], False, {"a": 10}))
+    watermark.add(1, SplitReport(3, ["a"], False, {"a": 30}))
+    assert watermark.add(2, SplitReport(2, ["a"], False, {})), "the first report of task 2 after its restart"
+    assert watermark.value == 10
 
 
 STEPS = st.lists(st.tuples(st.sampled_from(["read", "empty", "end"]), st.sampled_from("abc"), st.integers(0, 50)))

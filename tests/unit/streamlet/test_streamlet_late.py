@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import time
 from collections.abc import Mapping
@@ -72,15 +73,16 @@ def test_time_in_the_wrong_unit_becomes_a_letter_and_closes_no_window(tmp_path: 
     assert sum(row.value for row in read(tmp_path / "out")) == len(times)
 
 
-def growing(folder: Path, idle_seconds: float, source: Any = None) -> Builder:
+def growing(folder: Path, idle_seconds: float, source: Any = None, own_time: bool = False) -> Builder:
     """Counts by hour of a source that grows, read by one task. By default it is files."""
     config = {"user.streamlet.folder": f"{folder}/own", "user.streamlet.idle.secs": idle_seconds}
     builder = Builder("growing", config)
     found = source or files(folder / "in", "json", grows=True)
-    source = builder.source(found, event_time="at", name="lines", parallelism=1)
+    source = builder.source(found, event_time=None if own_time else "at", name="lines", parallelism=1)
     same = source.map(lambda record: record, name="same", parallelism=2)
     keyed = same.filter(lambda record: True, name="all", parallelism=3).key_by("k")  # marks pass two chains
-    counts = keyed.window(tumbling(HOUR)).count_by_key(name="counts")
+    windows = keyed.window(tumbling(HOUR), event_time="at" if own_time else None)
+    counts = windows.count_by_key(name="counts", parallelism=2)
     counts.sink(to_files(folder / "out"), name="out")
     counts.late().sink(to_files(folder / "late"), name="late")
     return builder
@@ -93,9 +95,10 @@ def append(folder: Path, name: str, first: int, end: int) -> None:
         file.writelines(f'{{"k": "a", "at": {second}}}\n' for second in range(first * HOUR, end * HOUR, 10))
 
 
+@pytest.mark.parametrize("own_time", [False, True])
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_file_that_is_behind_holds_the_windows_open(tmp_path: Path, killed: bool) -> None:
-    builder = growing(tmp_path, idle_seconds=10_000)
+def test_a_file_that_is_behind_holds_the_windows_open(tmp_path: Path, killed: bool, own_time: bool) -> None:
+    builder = growing(tmp_path, idle_seconds=10_000, own_time=own_time)
     append(tmp_path, "ahead.json", 0, 1)
     append(tmp_path, "behind.json", 0, 1)
     with importable(builder):
@@ -114,8 +117,9 @@ def test_a_file_that_is_behind_holds_the_windows_open(tmp_path: Path, killed: bo
     assert {row.start: row.value for row in read(tmp_path / "out")} == {n * HOUR * 1000: 2 * 360 for n in range(3)}
 
 
-def test_a_deleted_file_does_not_hold_the_windows_open(tmp_path: Path) -> None:
-    builder = growing(tmp_path, idle_seconds=10_000)
+@pytest.mark.parametrize("own_time", [False, True])
+def test_a_deleted_file_does_not_hold_the_windows_open(tmp_path: Path, own_time: bool) -> None:
+    builder = growing(tmp_path, idle_seconds=10_000, own_time=own_time)
     append(tmp_path, "kept.json", 0, 1)
     append(tmp_path, "deleted.json", 0, 1)
     with importable(builder):
@@ -129,8 +133,9 @@ def test_a_deleted_file_does_not_hold_the_windows_open(tmp_path: Path) -> None:
     assert counts == {0: 2 * 360, HOUR * 1000: 360, 2 * HOUR * 1000: 360}
 
 
-def test_a_file_that_no_longer_grows_is_left_out_when_it_is_idle(tmp_path: Path) -> None:
-    builder = growing(tmp_path, idle_seconds=1)
+@pytest.mark.parametrize("own_time", [False, True])
+def test_a_file_that_no_longer_grows_is_left_out_when_it_is_idle(tmp_path: Path, own_time: bool) -> None:
+    builder = growing(tmp_path, idle_seconds=1, own_time=own_time)
     append(tmp_path, "old.json", 0, 1)
     append(tmp_path, "new.json", 0, 1)
     with importable(builder):
@@ -149,6 +154,99 @@ def test_a_file_that_no_longer_grows_is_left_out_when_it_is_idle(tmp_path: Path)
 
 
 PARTITIONS: dict[str, list[tuple[str, int]]] = {}
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_files_that_grow_at_different_speeds_are_not_late_for_each_other(tmp_path: Path, seed: int) -> None:
+    builder = growing(tmp_path, idle_seconds=10_000, own_time=True)
+    names = ["a.json", "b.json", "c.json"]
+    for name in names:
+        append(tmp_path, name, 0, 1)
+    with importable(builder):
+        world = OnlineEngine(definition_of(builder), tmp_path, seed)
+        world.run_on(2)
+        for hour in range(1, 7):
+            append(tmp_path, "a.json", 3 * hour - 2, 3 * hour + 1)
+            append(tmp_path, "b.json", 2 * hour - 1, 2 * hour + 1)
+            append(tmp_path, "c.json", hour, hour + 1)
+            world.run_on(1)
+            if hour == 4:
+                world.rescale({"all": 1, "same": 3, "counts": 1})
+        for name in names:
+            append(tmp_path, name, 30, 31)
+        world.run_on(8)
+        world.stop()
+    assert read(tmp_path / "late") == []
+    assert sum(row.value for row in read(tmp_path / "out")) == 360 * (19 + 13 + 7)
+
+
+def test_a_source_without_records_holds_no_window_of_another_source(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    config = {"user.streamlet.folder": f"{tmp_path}/own", "user.streamlet.idle.secs": 1}
+    builder = Builder("two", config)
+    first = builder.source(files(tmp_path / "in", "json", grows=True), name="lines")
+    second = builder.source(files(tmp_path / "empty", "json", grows=True), name="none", parallelism=2)
+    windows = first.union(second).key_by("k").window(tumbling(HOUR), event_time="at")
+    windows.count_by_key(name="counts").sink(to_files(tmp_path / "out"), name="out")
+    append(tmp_path, "a.json", 0, 1)
+    with importable(builder):
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
+        world.run_on(3)
+        append(tmp_path, "a.json", 1, 3)
+        world.run_on(8)
+        world.stop()
+    assert {row.start // 1000 // HOUR: row.value for row in read(tmp_path / "out")} == {0: 360, 1: 360}
+
+
+@pytest.mark.parametrize("own_time", [False, True])
+def test_a_source_whose_files_are_all_read_still_holds_the_windows_of_another_source(
+    tmp_path: Path, own_time: bool
+) -> None:
+    (tmp_path / "packed").mkdir()
+
+    def pack(name: str, first: int, end: int) -> None:  # compressed files do not grow
+        lines = "".join(f'{{"k": "a", "at": {second}}}\n' for second in range(first * HOUR, end * HOUR, 10))
+        (tmp_path / "packed" / name).write_bytes(gzip.compress(lines.encode()))
+
+    config = {"user.streamlet.folder": f"{tmp_path}/own", "user.streamlet.idle.secs": 10_000}
+    builder = Builder("two", config)
+    declared = None if own_time else "at"
+    first = builder.source(files(tmp_path / "in", "json", grows=True), event_time=declared, name="lines")
+    second = builder.source(files(tmp_path / "packed", "json", grows=True), event_time=declared, name="packed")
+    windows = first.union(second).key_by("k").window(tumbling(HOUR), event_time="at" if own_time else None)
+    counts = windows.count_by_key(name="counts")
+    counts.sink(to_files(tmp_path / "out"), name="out")
+    counts.late().sink(to_files(tmp_path / "late"), name="late")
+    append(tmp_path, "a.json", 0, 1)
+    pack("0.json.gz", 0, 1)
+    with importable(builder):
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
+        world.run_on(3)
+        append(tmp_path, "a.json", 1, 9)
+        world.run_on(3)
+        pack("1.json.gz", 1, 4)
+        world.run_on(8)
+        world.stop()
+    assert read(tmp_path / "late") == []
+    assert {row.start // 1000 // HOUR: row.value for row in read(tmp_path / "out")} == dict.fromkeys(range(3), 720)
+
+
+def test_a_finite_source_beside_one_that_grows_is_not_late(tmp_path: Path) -> None:
+    builder = Builder("two", {"user.streamlet.folder": f"{tmp_path}/own", "user.streamlet.idle.secs": 10_000})
+    grows = builder.source(files(tmp_path / "in", "json", grows=True), name="lines")
+    finite = builder.source([{"k": "a", "at": second} for second in range(0, 3 * HOUR, 10)], name="list")
+    windows = grows.union(finite).key_by("k").window(tumbling(HOUR), event_time="at")
+    counts = windows.count_by_key(name="counts")
+    counts.sink(to_files(tmp_path / "out"), name="out")
+    counts.late().sink(to_files(tmp_path / "late"), name="late")
+    append(tmp_path, "a.json", 0, 5)
+    with importable(builder):
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
+        world.run_on(8)
+        world.stop()
+    assert read(tmp_path / "late") == []
+    counted = {row.start // 1000 // HOUR: row.value for row in read(tmp_path / "out")}
+    assert counted == {0: 720, 1: 720, 2: 720, 3: 360}
 
 
 class PartitionReader(Reader):
@@ -179,13 +277,16 @@ class PartitionSource(PollingSource):
         return PartitionReader()
 
 
-def test_a_partition_that_is_behind_holds_the_windows_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("own_time", [False, True])
+def test_a_partition_that_is_behind_holds_the_windows_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_time: bool
+) -> None:
     monkeypatch.setitem(COMPONENTS, "partitions", f"{__name__}:PartitionSource")
     rows = [("a", second) for second in range(0, 9 * HOUR, 10)]
     monkeypatch.setitem(PARTITIONS, "ahead", rows)
     monkeypatch.setitem(PARTITIONS, "behind", rows[:360])
     monkeypatch.setitem(PARTITIONS, "empty", [])
-    builder = growing(tmp_path, 3, ServerSource("partitions", ("k", "at"), ()))
+    builder = growing(tmp_path, 3, ServerSource("partitions", ("k", "at"), ()), own_time)
     with importable(builder):
         world = OnlineEngine(definition_of(builder), tmp_path, 1)
         for hour in range(1, 4):

@@ -41,22 +41,27 @@ def test_tuples_carry_their_source_and_field_names() -> None:
 
 
 @pytest.mark.parametrize("base", [Bolt, BasicBolt])
-def test_stop_iteration_in_process_fails_only_its_tuple(base: type[Bolt]) -> None:
-    class Stops(base):  # type: ignore[misc,valid-type]
+@pytest.mark.parametrize("error", [StopIteration, ValueError])
+def test_tuple_whose_process_raises_fails_and_others_continue(base: type[Bolt], error: type[Exception]) -> None:
+    class Picky(base):  # type: ignore[misc,valid-type]
         exception_policy = "fail"
 
         def process(self, tup: Any) -> None:
-            if tup["n"] % 2:
-                next(iter(()))
+            self.emit(tup.values, anchors=[tup])
+            if tup["n"] % 3 == 1:
+                raise error
             self.ack(tup)
 
-    alone = SingleBolt(Stops)
-    alone.feed(alone.frame([(n,) for n in range(6)]))
+    alone = SingleBolt(Picky)
+    frame = alone.frame([(n,) for n in range(6)])
+    alone.feed(frame)
     flushes = alone.all()
-    assert sum(len(ack.roots) // 8 for flush in flushes for ack in flush.acks) == 3
     fails = [fail for flush in flushes for fail in flush.fails]
-    assert sum(len(fail.roots) // 8 for fail in fails) == 3
-    assert {fail.reason.message for fail in fails} == {"StopIteration: "}
+    acked = b"".join(ack.roots for flush in flushes for ack in flush.acks)
+    roots = [frame.roots[8 * n : 8 * n + 8] for n in range(6)]
+    assert b"".join(fail.roots for fail in fails) == roots[1] + roots[4]
+    assert acked == roots[0] + roots[2] + roots[3] + roots[5]
+    assert {fail.reason.message for fail in fails} == {f"{error.__name__}: "}
 
 
 def test_sink_acks_echo_the_columns_of_a_frame() -> None:
@@ -181,25 +186,38 @@ def test_slow_bolt_returns_in_time_and_keeps_its_position() -> None:
     assert [tup["n"] for tup in alone.bolt.got] == list(range(200))
 
 
-def test_full_data_out_stops_input_after_at_most_one_piece() -> None:
+def test_full_data_out_stops_input_after_at_most_one_piece_and_ticks() -> None:
     class Blow(BasicBolt):
+        ticks = 0
+
         def process(self, tup: Any) -> None:
             self.emit(["z" * 5000])
 
-    alone = SingleBolt(Blow, {"topology.instance.data.out.capacity.bytes": 65536})
+        def process_tick(self, tup: Any) -> None:
+            self.ticks += 1
+
+    config = {"topology.instance.data.out.capacity.bytes": 65_536, "topology.tick.tuple.freq.ms": 10}
+    alone = SingleBolt(Blow, config)
+    executor = alone.executor
+    alone.step()
+    alone.step(11)
     alone.feed(*(alone.frame([(n,) for n in range(500)]) for _ in range(3)))
     for _ in range(10):
         alone.step(6)
-    waiting, size = alone.executor.data_in.size, alone.executor.output.data_out.size
+    waiting, size, ticks = executor.data_in.size, executor.output.data_out.size, alone.bolt.ticks
     assert waiting > 0
-    assert alone.executor.full
-    for _ in range(5):
-        alone.step(6)
-    assert (alone.executor.data_in.size, alone.executor.output.data_out.size) == (waiting, size)
-    assert alone.world.telemetry[2].counters["__out-queue-full-count"] >= 0
-    limit = alone.executor._credit_bytes
-    room = max(alone.executor.data_in.maximum, alone.executor.weight_estimator.tuple_weight)
-    assert limit <= alone.executor.taken_weight + room
+    assert executor.full
+    for _ in range(20):
+        alone.step(50)
+    assert (executor.data_in.size, executor.output.data_out.size) == (waiting, size)
+    assert alone.bolt.ticks == ticks > 0
+    assert executor._credit_bytes <= executor.taken_weight + max(
+        executor.data_in.maximum, executor.weight_estimator.tuple_weight
+    )
+    for _ in range(20):
+        executor.on_sent(alone.world.clock.ms, 1 << 40)
+        alone.step(100)
+    assert alone.bolt.ticks > ticks
 
 
 def test_unreadable_frame_fails_without_its_neighbours() -> None:
@@ -214,21 +232,6 @@ def test_unreadable_frame_fails_without_its_neighbours() -> None:
     assert fail.reason.kind is FailKind.EXCEPTION
 
 
-def test_oversized_tuple_fails_its_root() -> None:
-    class Huge(BasicBolt):
-        def process(self, tup: Any) -> None:
-            self.emit(["h" * 5000] if tup["n"] == 1 else [tup["n"]])
-
-    alone = SingleBolt(Huge, {"topology.tuple.max.bytes": 4096})
-    frame = alone.frame([(0,), (1,), (2,)])
-    alone.feed(frame)
-    (flush,) = alone.all()
-    assert sum(f.count for f in flush.frames) == 2
-    (fail,) = flush.fails
-    assert fail.roots == frame.roots[8:16]
-    assert "topology.tuple.max.bytes" in fail.reason.message
-
-
 class Unsendable:
     """Value with a stable key that cannot be serialized."""
 
@@ -239,16 +242,22 @@ class Unsendable:
         raise TypeError("not to be sent")
 
 
+UNSENDABLE = [(Unsendable(), "TypeError", "TypeError: not to be sent"), ("h" * 5000, "ValuesError", "tuple.max.bytes")]
+
+
 @pytest.mark.parametrize("base", [BasicBolt, Bolt])
-def test_unserializable_value_fails_its_tuple_and_counts_as_exception(base: type[Bolt]) -> None:
+@pytest.mark.parametrize(("value", "error", "message"), UNSENDABLE)
+def test_unsendable_value_fails_its_tuple_and_counts_as_exception(
+    base: type[Bolt], value: Any, error: str, message: str
+) -> None:
     """The failure is counted and shown at the bolt, and does not restart it."""
 
     def process(self: Any, tup: Any) -> None:
-        self.emit([tup["n"] if tup["n"] % 4 else Unsendable()], anchors=tup)
+        self.emit([tup["n"] if tup["n"] % 4 else value], anchors=tup)
         if base is Bolt:
             self.ack(tup)
 
-    alone = SingleBolt(type("Lazy", (base,), {"process": process}))
+    alone = SingleBolt(type("Lazy", (base,), {"process": process}), {"topology.tuple.max.bytes": 4096})
     frame = alone.frame([(n,) for n in range(12)])
     alone.feed(frame)
     flushes = alone.all()
@@ -256,10 +265,10 @@ def test_unserializable_value_fails_its_tuple_and_counts_as_exception(base: type
     assert sum(f.count for flush in flushes for f in flush.frames) == 9
     fails = [f for flush in flushes for f in flush.fails]
     assert b"".join(f.roots for f in fails) == b"".join(frame.roots[8 * n : 8 * n + 8] for n in (0, 4, 8))
-    assert fails[0].reason.message == "TypeError: not to be sent"
+    assert message in fails[0].reason.message
     assert fails[0].reason.component == "b"
     counted = alone.world.telemetry[2]
-    assert counted.exceptions == ["TypeError"] * 3
+    assert counted.exceptions == [error] * 3
     assert counted.counters["__fail-count/s/default"] == counted.counters["__exception-count"] == 3
     assert counted.counters["__refused-tuple-count"] == 3
     assert alone.executor.failed is None
@@ -417,24 +426,6 @@ def test_emit_accepts_any_sequence_and_the_heron_argument_name(say: dict[str, An
     alone.feed(alone.frame([(1,)]))
     (frame,) = [frame for flush in alone.all() for frame in flush.frames]
     assert alone.executor.task.codec.decode(frame.codec, frame.values) == [(7,)]
-
-
-def test_tuple_whose_process_raises_fails_and_others_continue() -> None:
-    class Picky(BasicBolt):
-        def process(self, tup: Any) -> None:
-            self.emit(tup.values)
-            if tup["n"] % 3 == 1:
-                raise ValueError(f"not {tup['n']}")
-
-    alone = SingleBolt(Picky)
-    frame = alone.frame([(n,) for n in range(6)])
-    alone.feed(frame)
-    flushes = alone.all()
-    failed = b"".join(fail.roots for flush in flushes for fail in flush.fails)
-    acked = b"".join(ack.roots for flush in flushes for ack in flush.acks)
-    roots = [frame.roots[8 * n : 8 * n + 8] for n in range(6)]
-    assert failed == roots[1] + roots[4]
-    assert acked == roots[0] + roots[2] + roots[3] + roots[5]
 
 
 def test_credit_is_offered_by_halves_of_data_in() -> None:

@@ -19,7 +19,7 @@ from heron_instance.core.spout_executor import FINISH_CALL_MS
 from heron_instance.shell.main import locate_user_frame
 from heron_runtime.model.topology import TopologyState
 from heronry.api.component import BasicBolt, BatchBolt, Bolt
-from tests.support.harness.executors import SHUFFLE, ExecutorHarness, Part, fields
+from tests.support.harness.executors import SHUFFLE, ExecutorHarness, Part, chain, fields
 from tests.support.harness.looping_spout import BOLT, SPOUT, Shell, complete_all, looping
 from tests.support.harness.single_spout import Nothing, Source
 
@@ -201,14 +201,7 @@ def test_tuple_trees_stay_consistent_for_any_flush_time(script: Any, seed: int) 
     """The tracker's XOR of a root is 0 when all of its tuples are acked, and never before."""
     count = len(script)
     source = type("Few", (Source,), {"total": count})
-    world = ExecutorHarness(
-        {
-            "s": Part(source, 1, {"default": ["x"]}),
-            "b": Part(Script, 1, {"default": ["y"]}, [("s", "default", SHUFFLE)]),
-            "r": Part(Nothing, 1, {}, [("b", "default", SHUFFLE)]),
-        },
-        seed=seed,
-    )
+    world = chain(source, Script, Nothing, seed=seed)
     bolt: Any = world.components[BOLT]
     bolt.shell, bolt.script = Shell(world, BOLT), [list(actions) for actions in script]
     world.run()
@@ -228,9 +221,7 @@ def test_basic_bolt_acks_leave_while_a_later_tuple_is_slow() -> None:
                 completed.append(len(world.completed))
 
     source = type("Few", (Source,), {"total": 10, "each": 10})
-    world = ExecutorHarness(
-        {"s": Part(source, 1, {"default": ["x"]}), "b": Part(Slow, 1, {}, [("s", "default", SHUFFLE)])}
-    )
+    world = chain(source, Slow)
     bolt: Any = world.components[BOLT]
     bolt.shell = Shell(world, BOLT)
     world.run()
@@ -251,8 +242,7 @@ def test_acks_of_a_batch_leave_during_the_call(kind: Any) -> None:
                     completed.append(len(world.completed))
 
     source = type("Few", (Source,), {"total": 10, "each": 10})
-    parts = {"s": Part(source, 1, {"default": ["x"]}), "b": Part(Batch, 1, {}, [("s", "default", SHUFFLE)])}
-    world = ExecutorHarness(parts)
+    world = chain(source, Batch)
     bolt: Any = world.components[BOLT]
     bolt.shell = Shell(world, BOLT)
     world.run()
@@ -277,12 +267,11 @@ def test_concurrent_emits_and_flushes_keep_trees_consistent() -> None:
         "b": Part(Busy, 1, {"default": ["y"]}, [("s", "default", SHUFFLE)]),
         "r": Part(Nothing, 2, {}, [("b", "default", fields("y"))]),
     }
-    locks: list[Any] = []
 
     def lock() -> Any:
-        locks.append(threading.RLock())
-        locks[-1].acquire()
-        return locks[-1]
+        made = threading.RLock()
+        made.acquire()
+        return made
 
     world = ExecutorHarness(parts, lock=lock)
     executor, flushed = world.executors[BOLT], 0
@@ -345,14 +334,49 @@ def test_ack_made_during_routing_leaves_with_its_rows(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(TaskCollector, "route_pending", route_pending)
     source = type("Few", (Source,), {"total": 5})
-    parts = {
-        "s": Part(source, 1, {"default": ["x"]}),
-        "b": Part(Late, 1, {"default": ["y"]}, [("s", "default", SHUFFLE)]),
-        "r": Part(Nothing, 1, {}, [("b", "default", SHUFFLE)]),
-    }
-    world = ExecutorHarness(parts)
+    world = chain(source, Late, Nothing)
     bolt: Any = world.components[BOLT]
     bolt.shell = Shell(world, BOLT)
     world.run()
     assert not world.late
     assert len(world.completed) == 5
+
+
+@pytest.mark.parametrize("interval_ms", [5, 20])
+def test_call_outlasts_the_flush_interval_after_its_interval(interval_ms: int) -> None:
+    seen: list[bool] = []
+
+    class Looks(Source):
+        def next_tuple(self) -> None:
+            world.clock.now += (interval_ms - 1) / 1000
+            seen.append(gate.outlasts_flush_interval())
+            world.clock.now += 1.1 / 1000
+            seen.append(gate.outlasts_flush_interval())
+
+    world = chain(Looks, Nothing, config={"topology.flush.interval.ms": interval_ms})
+    gate = world.executors[1].gate
+    assert not gate.outlasts_flush_interval(), "there is none"
+    world.executors[1].run(world.clock.ms)
+    assert seen[:2] == [False, True]
+
+
+def test_long_call_is_described_with_its_location() -> None:
+    told: list[tuple[float, str]] = []
+
+    class Sleeps(Source):
+        def next_tuple(self) -> None:
+            for seconds in (1.9, 0.2, 2.7, 0.3):
+                world.clock.now += seconds
+                told.append((gate.in_call_ms() // 100, gate.describe_call(lambda: "user.py, line 7")))
+
+    world = chain(Sleeps, Nothing)
+    gate = world.executors[1].gate
+    world.executors[1].run(world.clock.ms)
+    told.append((gate.in_call_ms(), gate.describe_call(lambda: "nowhere")))
+    assert told == [
+        (0, ""),
+        (21, "in next_tuple for 2 s"),
+        (48, "in next_tuple for 5 s"),
+        (51, "in next_tuple for 5 s (user.py, line 7)"),
+        (0, ""),
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from heronry.api.component import BasicBolt, Bolt, Spout
-from tests.support.harness.executors import SHUFFLE, ExecutorHarness, Part
+from tests.support.harness.executors import chain
 
 COUNT = 60
 
@@ -19,93 +20,48 @@ COUNT = 60
 class Reading:
     """Value of a user-defined class."""
 
-    numbers: list[int] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=lambda: [0])
 
 
 class Reusing(Spout):
-    """Spout that emits the same object in each tuple and changes it between emits, as subclasses define."""
+    """Spout that emits the same object in each tuple and changes it between emits."""
 
-    total = COUNT
+    first: Callable[[], Any] = staticmethod(lambda: [0])
+    change: Callable[[Any, int], None] = staticmethod(lambda values, n: values.__setitem__(0, n))
+    send: Callable[[Any, int], Any] = lambda self, n: self.emit([self.values], tup_id=n)
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.n = 0
         self.values = self.first()
 
-    def first(self) -> Any:
-        raise NotImplementedError
-
-    def change(self, n: int) -> None:
-        raise NotImplementedError
-
-    def send(self) -> None:
-        self.emit([self.values], tup_id=self.n)
-
     def next_tuple(self) -> None:
-        while self.n < self.total and self.n % 20 != 19:
-            self.one()
-        if self.n < self.total:
-            self.one()
-
-    def one(self) -> None:
-        self.change(self.n)
-        self.send()
-        self.n += 1
+        for _ in range(20):
+            if self.n < COUNT:
+                self.change(self.values, self.n)
+                self.send(self.n)
+                self.n += 1
 
 
-class ReusesList(Reusing):
-    def first(self) -> Any:
-        return []
-
-    def change(self, n: int) -> None:
-        self.values.clear()
-        self.values.append(n)
+def refill(values: list[Any], n: int) -> None:
+    values.clear()
+    values.append(n)
 
 
-class ReusesDict(Reusing):
-    def first(self) -> Any:
-        return {"inner": {}}
-
-    def change(self, n: int) -> None:
-        self.values["inner"]["n"] = n
-
-
-class ReusesTupleOfList(Reusing):
-    def first(self) -> Any:
-        return ("constant", [0])
-
-    def change(self, n: int) -> None:
-        self.values[1][0] = n
+WAYS: dict[str, dict[str, Any]] = {
+    "list": {"first": list, "change": refill},
+    "dict": {"first": lambda: {"inner": {}}, "change": lambda values, n: values["inner"].update(n=n)},
+    "tuple of list": {"first": lambda: ("constant", [0]), "change": lambda values, n: refill(values[1], n)},
+    "object": {"first": Reading, "change": lambda values, n: refill(values.numbers, n)},
+    "array": {"first": lambda: np.zeros(3, dtype=np.int64), "change": lambda values, n: values.fill(n)},
+    "row of emit_many": {"send": lambda self, n: self.emit_many([[self.values]], [n])},
+    "untracked": {"send": lambda self, n: self.emit([self.values])},
+    "task ids": {"send": lambda self, n: self.emit([self.values], n, need_task_ids=True)},
+}
 
 
-class ReusesObject(Reusing):
-    def first(self) -> Any:
-        return Reading()
-
-    def change(self, n: int) -> None:
-        self.values.numbers[:] = [n]
-
-
-class ReusesArray(Reusing):
-    def first(self) -> Any:
-        return np.zeros(3, dtype=np.int64)
-
-    def change(self, n: int) -> None:
-        self.values[:] = n
-
-
-class ReusesRowOfEmitMany(ReusesList):
-    def send(self) -> None:
-        self.emit_many([[self.values]], [self.n])
-
-
-class ReusesUntracked(ReusesList):
-    def send(self) -> None:
-        self.emit([self.values])
-
-
-class ReusesDirect(ReusesList):
-    def send(self) -> None:
-        self.emit([self.values], self.n, need_task_ids=True)
+def reusing(way: str) -> type[Reusing]:
+    static = {name: staticmethod(each) if name != "send" else each for name, each in WAYS[way].items()}
+    return type("Reuses", (Reusing,), static)
 
 
 class Collects(BasicBolt):
@@ -133,63 +89,36 @@ def number_of(value: Any) -> int:
     while not isinstance(value, int | np.integer):
         if isinstance(value, dict):
             value = next(iter(value.values()))
-        elif isinstance(value, Reading):
-            value = value.numbers
         else:
-            value = value[-1]
+            value = value.numbers if isinstance(value, Reading) else value[-1]
     return int(value)
 
 
-@pytest.mark.parametrize(
-    "spout",
-    [
-        ReusesList, ReusesDict, ReusesTupleOfList, ReusesObject, ReusesArray,
-        ReusesRowOfEmitMany, ReusesUntracked, ReusesDirect,
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
-def test_spout_may_change_emitted_objects(spout: type[Reusing], mode: str) -> None:
-    world = ExecutorHarness(
-        {"s": Part(spout, 1, {"default": ["v"]}), "r": Part(Collects, 1, {}, [("s", "default", SHUFFLE)])},
-        {"topology.reliability.mode": mode},
-    )
+def test_spout_may_change_emitted_objects(way: str, mode: str) -> None:
+    world = chain(reusing(way), Collects, config={"topology.reliability.mode": mode})
     world.run()
-    [reader] = world.objects("r")
-    assert sorted(map(number_of, reader.seen)) == list(range(COUNT))
+    assert sorted(map(number_of, world.objects("r")[0].seen)) == list(range(COUNT))
 
 
 def test_bolt_may_reuse_an_emitted_list() -> None:
-    world = ExecutorHarness(
-        {
-            "s": Part(ReusesList, 1, {"default": ["v"]}),
-            "b": Part(Passes, 1, {"default": ["v"]}, [("s", "default", SHUFFLE)]),
-            "r": Part(Collects, 1, {}, [("b", "default", SHUFFLE)]),
-        }
-    )
+    world = chain(reusing("list"), Passes, Collects)
     world.run()
-    [reader] = world.objects("r")
-    assert sorted(map(number_of, reader.seen)) == list(range(COUNT))
+    assert sorted(map(number_of, world.objects("r")[0].seen)) == list(range(COUNT))
 
 
 def test_reader_receives_separate_copies_of_a_constant() -> None:
-    class Constant(ReusesDict):
-        def change(self, n: int) -> None:
-            self.values["inner"] = {"n": 0}
+    constant = {"n": 0, "many": [1]}
 
-        def send(self) -> None:
-            self.emit([CONSTANT], tup_id=self.n)
+    class Constant(Reusing):
+        send = lambda self, n: self.emit([constant], tup_id=n)  # noqa: E731
 
     class Edits(Collects):
         def process(self, tup: Any) -> None:
             tup[0]["n"] += 1
             self.seen.append(copy.deepcopy(tup[0]))
 
-    world = ExecutorHarness(
-        {"s": Part(Constant, 1, {"default": ["v"]}), "r": Part(Edits, 1, {}, [("s", "default", SHUFFLE)])}
-    )
+    world = chain(Constant, Edits)
     world.run()
-    [reader] = world.objects("r")
-    assert reader.seen == [{"n": 1, "many": [1]}] * COUNT
-
-
-CONSTANT = {"n": 0, "many": [1]}
+    assert world.objects("r")[0].seen == [{"n": 1, "many": [1]}] * COUNT

@@ -10,7 +10,6 @@ import pytest
 
 from heron_instance.core.pending import PendingWindow
 from heron_runtime.model.dataflow import FailKind
-from heron_runtime.model.ids import root_base
 from heron_runtime.model.plan import PlanVersion
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.data import Reason
@@ -236,14 +235,6 @@ def test_spout_times_out_two_buckets_after_the_message_timeout() -> None:
     assert counters["__failed-by-reason/timeout"] == 5
 
 
-def test_verdicts_of_another_incarnation_are_dropped() -> None:
-    alone = SingleSpout({"topology.max.spout.pending": 5})
-    alone.step()
-    alone.verdict([root_base(1, 4) + n for n in range(5)])
-    alone.step()
-    assert alone.spout.acked == []
-
-
 def test_spout_that_raises_is_restarted_unless_the_policy_is_fail() -> None:
     def broken(self: Any) -> None:
         raise OSError("no source")
@@ -286,16 +277,6 @@ def test_failures_are_counted_by_reason_and_component() -> None:
         "__failed-by-reason/failed/r": 2, "__failed-by-reason/exception/r": 3, "__failed-by-reason/moved": 1,
     }  # fmt: skip
     assert sum(by_reason.values()) == counters["__fail-count/default"]
-
-
-def test_fail_without_a_reason_parameter_is_called_without_one() -> None:
-    failed: list[Any] = []
-    alone = SingleSpout({"topology.max.spout.pending": 3}, fail=lambda self, tup_id: failed.append(tup_id))
-    alone.step()
-    alone.step(10)
-    alone.verdict(alone.roots[:3], Reason(FailKind.FAILED, "r", 2, "because"))
-    alone.step()
-    assert failed == [0, 1, 2]
 
 
 def test_mixed_tracked_and_untracked_rows_and_emit_many() -> None:
@@ -401,6 +382,8 @@ def test_dropped_tuples_are_untracked_for_every_kind_of_emit() -> None:
             self.n = 1
             self.emit_many([["old"], ("new",)], [1, 2])
             self.tasks = [self.emit([age], tup_id=n, need_task_ids=True) for n, age in ((3, "old"), (4, "new"))]
+            for n, age in ((5, "old"), (6, "new")):
+                self.emit([age], tup_id=n)
 
     def emit_time_ms(self: Any, values: Any) -> float:
         return -5000.0 if values[0] == "old" else 0.0
@@ -409,10 +392,10 @@ def test_dropped_tuples_are_untracked_for_every_kind_of_emit() -> None:
     alone = SingleSpout({"topology.spout.drop.older.ms": 1000}, **attributes)
     alone.step()
     alone.step(10)
-    assert seen == [(("new",), 2), (("new",), 4)]
+    assert seen == [(("new",), n) for n in (2, 4, 6)]
     assert alone.spout.tasks == [[], [2]]
-    assert alone.spout.acked == [1, 3]
-    assert len(alone.roots) == 2
+    assert alone.spout.acked == [1, 3, 5]
+    assert len(alone.roots) == 3
 
 
 def test_emit_many_that_raises_emits_nothing_with_or_without_hooks() -> None:

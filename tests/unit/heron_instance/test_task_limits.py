@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from heron_instance.core.bolt_executor import BoltExecutor
 from heron_instance.core.groupings import UserGrouping
 from heron_runtime.model.ids import SEQUENCE_MASK, root_base
 from heron_runtime.model.topology import GroupingKind, GroupingSpec
@@ -51,18 +50,6 @@ def test_inits_are_cut_where_the_sequence_wraps() -> None:
         assert sorted(alone.spout.acked) == list(range(20))
 
 
-class Blow(BasicBolt):
-    """Bolt that emits a large tuple for each input and counts ticks."""
-
-    ticks = 0
-
-    def process(self, tup: Any) -> None:
-        self.emit(["z" * 5000])
-
-    def process_tick(self, tup: Any) -> None:
-        self.ticks += 1
-
-
 class Numbers(Spout):
     n = 0
 
@@ -70,35 +57,6 @@ class Numbers(Spout):
         if self.n < 200:
             self.emit([self.n], tup_id=self.n)
             self.n += 1
-
-
-def test_full_data_out_stops_ticks() -> None:
-    config = {"topology.instance.data.out.capacity.bytes": 65_536, "topology.tick.tuple.freq.ms": 10}
-    parts = {
-        "s": Part(Numbers, 1, {"default": ["n"]}),
-        "b": Part(Blow, 1, {"default": ["z"]}, [("s", "default", SHUFFLE)]),
-        "r": Part(BasicBolt, 1, {}, [("b", "default", SHUFFLE)]),
-    }
-    world = ExecutorHarness(parts, config)
-    bolt, executor = world.components[2], world.executors[2]
-    assert isinstance(executor, BoltExecutor)
-    for _ in range(400):
-        world.step(1)
-        executor.on_frames(world.clock.ms, world.wires.pop((1, 2), []))
-        world.clock.now += 0.001
-        executor.run(world.clock.ms)  # the gateway takes nothing
-    assert executor.full
-    ticks = bolt.ticks
-    for _ in range(20):
-        world.clock.now += 0.05
-        executor.run(world.clock.ms)
-    assert bolt.ticks == ticks > 0
-    executor.on_sent(world.clock.ms, 1 << 40)
-    for _ in range(20):
-        world.clock.now += 0.1
-        executor.run(world.clock.ms)
-        executor.on_sent(world.clock.ms, 1 << 40)
-    assert bolt.ticks > ticks
 
 
 class First:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heron_instance.core.state.keyed_state import SPARE_ENTRIES, KeyedState, NotOwned
+from heron_instance.core.state.keyed_state import KeyedState, NotOwned
 from heron_runtime.model.checkpoints import ALL_GROUPS
 from heron_runtime.model.keys import UnsupportedKey, group_of
 from tests.support.harness.state_history import run
@@ -104,16 +104,3 @@ def test_time_to_live_must_be_positive_and_finite() -> None:
         with pytest.raises(ValueError, match="a positive number of seconds"):
             state.put("key", 1, ttl=wrong)
     assert len(state) == 0
-
-
-def test_repeated_expiry_updates_keep_the_heap_small() -> None:
-    now = 0.0
-    state = KeyedState(ALL_GROUPS, wall=lambda: now)
-    for number in range(20_000):
-        state.put(number % 10, number, ttl=1000 + number)
-    state.check()
-    assert len(state._expiry._heap) <= 2 * 10 + SPARE_ENTRIES
-    now = 1e6
-    assert len(state) == 10, "time stands still until it passes"
-    state.pass_time()
-    assert len(state) == len(state._expiry._heap) == 0

@@ -11,38 +11,6 @@ from hypothesis import strategies as st
 
 from heron_instance.core.state.task_state import UndoableMapping
 
-changes = st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.integers(0, 9)), max_size=12)
-
-
-def change(mapping: UndoableMapping, made: list[tuple[str, int | None]]) -> None:
-    """Apply the changes; a value of None deletes its key."""
-    for key, value in made:
-        if value is None:
-            mapping.pop(key, None)
-        else:
-            mapping[key] = value
-
-
-@given(changes, changes, changes)
-def test_undo_restores_the_state_of_the_last_begin(
-    first: list[tuple[str, int | None]], kept: list[tuple[str, int | None]], undone: list[tuple[str, int | None]]
-) -> None:
-    mapping = UndoableMapping()
-    change(mapping, first)
-    mapping.begin()
-    change(mapping, kept)
-    mapping.keep()
-    before = dict(mapping)
-    mapping.begin()
-    change(mapping, undone)
-    mapping.undo()
-    assert dict(mapping) == before
-    change(mapping, undone)
-    after = dict(mapping)
-    mapping.undo()  # no change has begun
-    assert dict(mapping) == after
-
-
 STEPS = st.lists(
     st.tuples(st.sampled_from(("set", "append", "append", "delete", "begin", "keep", "undo")), st.sampled_from("abc")),
     max_size=40,

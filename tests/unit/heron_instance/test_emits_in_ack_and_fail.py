@@ -161,14 +161,6 @@ def test_pending_exceeds_its_maximum_by_the_emits_of_one_call(way: Way, again: i
     assert told(alone) > 10, "it is told on"
 
 
-def test_verdict_with_many_emitting_acks_respects_the_maximum() -> None:
-    alone = eager(one_by_one, 10)
-    alone.verdict(alone.roots[:MOST])
-    for _ in range(3):
-        alone.step(0.01)
-        assert MOST <= alone.executor.pending.count < MOST + 10
-
-
 def test_held_emits_leave_when_the_spout_stops() -> None:
     alone = eager(one_by_one, 7)
     pause(alone)

@@ -279,13 +279,9 @@ def keys_of_a_fork(instance: InstanceProcess) -> list[int]:
     return list(np.frombuffer(data, np.uint64))
 
 
-def test_forked_processes_draw_different_keys(tmp_path: Path) -> None:
+def test_forked_processes_draw_different_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "load", lambda path: Source)
     instance = an_instance(tmp_path)
     first, second = keys_of_a_fork(instance), keys_of_a_fork(instance)
     assert len(first) == len(second) == 4
     assert not set(first) & set(second)
-
-
-@pytest.fixture(autouse=True)
-def loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(main, "load", lambda path: Source)

@@ -89,11 +89,7 @@ class Numbers(Spout):
 
 class InterruptedSpout(Numbers):
     def two(self, first: int, second: int) -> None:
-        interrupt(
-            lambda: self.emit([first], tup_id=first),
-            1 + first // 2,
-            lambda: self.emit([second], tup_id=second),
-        )
+        interrupt(lambda: self.emit([first], tup_id=first), 1 + first // 2, lambda: self.emit([second], tup_id=second))
 
 
 class Passes(Bolt):

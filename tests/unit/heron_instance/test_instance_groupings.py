@@ -31,10 +31,7 @@ rows_of_keys = st.lists(st.tuples(key, key, st.integers()), min_size=1, max_size
 
 
 def grouping(spec: GroupingSpec, readers: int, seed: int = 0, containers: int = 1) -> TaskGrouping:
-    parts = {
-        "s": Part(Spout, 1, {"default": ["a", "b", "c"]}),
-        "r": Part(Bolt, readers, {}, [("s", "default", spec)]),
-    }
+    parts = {"s": Part(Spout, 1, {"default": ["a", "b", "c"]}), "r": Part(Bolt, readers, {}, [("s", "default", spec)])}
     plan = make_plan(parts, containers=containers)
     (edge,) = plan.topology.edges()
     made = make_grouping(edge, plan, 1, np.random.default_rng(seed))

@@ -25,12 +25,7 @@ class MyStr(str):
 
 
 plain = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.floats(),
-    st.text(st.characters(exclude_categories=[])),
-    st.binary(),
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(st.characters(exclude_categories=[])), st.binary()
 )
 odd = st.one_of(
     st.just(Colour.RED),

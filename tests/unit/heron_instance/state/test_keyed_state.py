@@ -134,24 +134,10 @@ class Hooked:
 
 
 FLOATS = [0.0, -0.0, 1.0, 0.5, 2.0**70, float("inf"), float("-inf"), float("nan")]
-EXACT = [
-    Decimal("1"),
-    Decimal("0.5"),
-    Decimal("NaN"),
-    Decimal("-Infinity"),
-    Fraction(1, 2),
-    Fraction(1, 3),
-    Fraction(2),
-]
+EXACT = [*map(Decimal, ("1", "0.5", "NaN", "-Infinity")), Fraction(1, 2), Fraction(1, 3), Fraction(2)]
 ODD = [np.int64(1), np.float64(0.5), np.float32("nan"), np.bool_(True), 1 + 0j, 1 + 1j]
 numbers = st.one_of(
-    st.integers(-3, 3),
-    st.integers(),
-    st.booleans(),
-    st.floats(),
-    st.sampled_from(FLOATS),
-    st.sampled_from(EXACT),
-    st.sampled_from(ODD),
+    st.integers(-3, 3), st.integers(), st.booleans(), st.floats(), st.sampled_from([*FLOATS, *EXACT, *ODD])
 )
 moments = st.sampled_from([
     dt.date(2020, 1, 1), dt.datetime(2020, 1, 1), dt.datetime(2020, 1, 1, tzinfo=dt.UTC),

@@ -42,8 +42,8 @@ def written(own: list[Any], groups: list[KeyGroupRows]) -> tuple[StatePart, byte
     return part, b"".join(pieces)
 
 
-def read(part: StatePart, data: bytes, groups: int = ALL_GROUPS) -> list[KeyGroupRows]:
-    return list(read_part(part, lambda offset, size: data[offset : offset + size], groups, CODEC))
+def read(part: StatePart, data: bytes, groups: int = ALL_GROUPS, codec: ValuesCodec = CODEC) -> list[KeyGroupRows]:
+    return list(read_part(part, lambda offset, size: data[offset : offset + size], groups, codec))
 
 
 @given(rows, rows, rows)
@@ -143,10 +143,8 @@ def test_msgpack_serializer_never_unpickles_state() -> None:
     part, data = written([], [KeyGroupRows(5, True, [("k", {1, 2})]), KeyGroupRows(9, True, [("k", 1)])])
     codec = ValuesCodec("msgpack")
     with pytest.raises(DamagedPart, match=r"key group 5: pickled, but topology\.serializer is msgpack"):
-        list(read_part(part, lambda offset, size: data[offset : offset + size], 1 << 5, codec))
-    assert list(read_part(part, lambda offset, size: data[offset : offset + size], 1 << 9, codec)) == [
-        KeyGroupRows(9, True, [("k", 1)])
-    ]
+        read(part, data, 1 << 5, codec)
+    assert read(part, data, 1 << 9, codec) == [KeyGroupRows(9, True, [("k", 1)])]
 
 
 class Watched(ValuesCodec):
@@ -221,10 +219,25 @@ def test_own_state_of_a_task_is_encoded_at_once() -> None:
     state["key-1"] = 99
     del state["key-2"]
     part, pieces = taken.encode()
-    data = b"".join(pieces)
-    first, *groups = read_part(part, lambda offset, size: data[offset : offset + size], ALL_GROUPS, ValuesCodec())
+    first, *groups = read(part, b"".join(pieces))
     assert first.rows == [("items", [1])]
     assert sorted(row for group in groups for row in group.rows) == sorted((f"key-{key}", 1) for key in range(50))
+
+
+class Heard:
+    """Inbox stand-in that can be waited for."""
+
+    def __init__(self) -> None:
+        self.items: list[InboxItem] = []
+        self._came = threading.Semaphore(0)
+
+    def put(self, item: InboxItem) -> None:
+        self.items.append(item)
+        self._came.release()
+
+    def wait(self, count: int) -> None:
+        for _ in range(count):
+            assert self._came.acquire(timeout=60)
 
 
 class Held:
@@ -241,14 +254,8 @@ class Held:
 
 
 def test_waiting_part_is_superseded_by_a_later_checkpoint(tmp_path: Path) -> None:
-    heard: list[InboxItem] = []
-    told, may_go = threading.Semaphore(0), threading.Event()
-
-    def put(item: InboxItem) -> None:
-        heard.append(item)
-        told.release()
-
-    writer = PartWriter(CheckpointFolder(tmp_path), put)
+    heard, may_go = Heard(), threading.Event()
+    writer = PartWriter(CheckpointFolder(tmp_path), heard.put)
     begun = threading.Event()
 
     def first() -> None:
@@ -261,11 +268,10 @@ def test_waiting_part_is_superseded_by_a_later_checkpoint(tmp_path: Path) -> Non
     writer.write(Held(2, lambda: None))  # type: ignore[arg-type]
     writer.write(Held(3, lambda: threads.append(threading.current_thread())))  # type: ignore[arg-type]
     may_go.set()
-    for _ in range(3):
-        assert told.acquire(timeout=60)
-    assert [type(item) for item in heard] == [PartWritten, PartFailed, PartWritten]
-    assert "a later checkpoint began" in heard[1].why  # type: ignore[union-attr]
-    assert [item.part.checkpoint for item in heard if isinstance(item, PartWritten)] == [1, 3]
+    heard.wait(3)
+    assert [type(item) for item in heard.items] == [PartWritten, PartFailed, PartWritten]
+    assert "a later checkpoint began" in heard.items[1].why  # type: ignore[union-attr]
+    assert [item.part.checkpoint for item in heard.items if isinstance(item, PartWritten)] == [1, 3]
     assert threads
     assert threads[0] is not threading.current_thread()
 
@@ -276,22 +282,17 @@ def test_waiting_part_is_superseded_by_a_later_checkpoint(tmp_path: Path) -> Non
 def test_part_that_cannot_be_written_is_declined_and_the_next_is_written(
     tmp_path: Path, error: BaseException, named: str
 ) -> None:
-    heard: list[InboxItem] = []
-    told = threading.Semaphore(0)
-
-    def put(item: InboxItem) -> None:
-        heard.append(item)
-        told.release()
+    heard = Heard()
 
     def fails() -> None:
         raise error
 
-    writer = PartWriter(CheckpointFolder(tmp_path), put)
+    writer = PartWriter(CheckpointFolder(tmp_path), heard.put)
     writer.write(Held(1, fails))  # type: ignore[arg-type]
-    assert told.acquire(timeout=60)
+    heard.wait(1)
     writer.write(Held(2, lambda: None))  # type: ignore[arg-type]
-    assert told.acquire(timeout=60)
-    failed, written = heard
+    heard.wait(1)
+    failed, written = heard.items
     assert isinstance(failed, PartFailed)
     assert (failed.generation, failed.checkpoint) == (2, 1)
     assert named in failed.why

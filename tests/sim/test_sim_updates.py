@@ -2,7 +2,7 @@
 
 No invariant here checks that a bolt waits for the barrier of every task upstream of it, or that the master waits for
 bolts and for tasks on the old plan: each is worth only some milliseconds. Unit tests check them
-(``test_update_pause.py``, ``test_draining_laws.py``).
+(``test_barriers.py``, ``test_draining_laws.py``).
 """
 
 from __future__ import annotations

@@ -280,3 +280,13 @@ class ExecutorHarness:
             if quiet > 20:
                 self.clock.now += 0.02
         raise AssertionError("the world does not come to rest")
+
+
+def chain(*makes: Any, row: Sequence[str] = ("n",), **kw: Any) -> ExecutorHarness:
+    """Return a harness of a spout ``s``, an optional bolt ``b`` and a reader ``r``, with one task each."""
+    names = "sbr" if len(makes) == 3 else "sr"
+    parts: dict[str, Part] = {}
+    for place, (name, make) in enumerate(zip(names, makes, strict=True)):
+        outputs = {} if name == "r" else {"default": row}
+        parts[name] = Part(make, 1, outputs, [(names[place - 1], "default", SHUFFLE)] if place else ())
+    return ExecutorHarness(parts, **kw)

@@ -71,3 +71,8 @@ class SingleBolt:
         while self.executor.data_in.size or self.executor._work is not None or self.executor.output.unsent():
             flushes += self.step().flushes
         return flushes
+
+    def read(self, *frames: Frame) -> list[Flush]:
+        """Feed the frames and return all flushes."""
+        self.feed(*frames)
+        return self.all()

@@ -1,4 +1,4 @@
-"""Bolt executor: batches, flushes, ticks, bounds and failures."""
+"""Bolt executor: batches, flushes, ticks, bounds and failures, start and end."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from heron_runtime.model.dataflow import FailKind
+from heron_instance.core.bolt_executor import BoltExecutor, Ticks
+from heron_instance.core.user_code import NoLock
+from heron_runtime.model.dataflow import UNKNOWN_WEIGHT, FailKind
 from heronry.api.component import BasicBolt, BatchBolt, Bolt
 from heronry.api.hooks import TaskHook
 from tests.support.harness.single_bolt import SingleBolt
+from tests.support.harness.single_spout import Nothing
 
 
 class Collect(Bolt):
@@ -23,10 +28,14 @@ class Collect(Bolt):
         self.ack(tup)
 
 
+class Pass(BasicBolt):
+    def process(self, tup: Any) -> None:
+        self.emit(tup.values)
+
+
 def test_tuples_carry_their_source_and_field_names() -> None:
     alone = SingleBolt(Collect)
-    alone.feed(alone.frame([(1,), (2,)]), alone.frame([(3,)]), alone.frame([(4, 5)], "odd"))
-    alone.all()
+    alone.read(alone.frame([(1,), (2,)]), alone.frame([(3,)]), alone.frame([(4, 5)], "odd"))
     got = alone.bolt.got
     assert [tup.values for tup in got] == [(1,), (2,), (3,), (4, 5)]
     assert [(t.component, t.stream, t.task, t.fields) for t in got[2:]] == [
@@ -41,31 +50,38 @@ def test_tuples_carry_their_source_and_field_names() -> None:
 
 
 @pytest.mark.parametrize("base", [Bolt, BasicBolt])
-def test_stop_iteration_in_process_fails_only_its_tuple(base: type[Bolt]) -> None:
-    class Stops(base):  # type: ignore[misc,valid-type]
+@pytest.mark.parametrize("error", [StopIteration, ValueError])
+def test_tuple_whose_process_raises_fails_and_others_continue(base: type[Bolt], error: type[Exception]) -> None:
+    class Picky(base):  # type: ignore[misc,valid-type]
         exception_policy = "fail"
 
         def process(self, tup: Any) -> None:
-            if tup["n"] % 2:
-                next(iter(()))
+            self.emit(tup.values, anchors=[tup])
+            if tup["n"] % 3 == 1:
+                raise error
             self.ack(tup)
 
-    alone = SingleBolt(Stops)
-    alone.feed(alone.frame([(n,) for n in range(6)]))
-    flushes = alone.all()
-    assert sum(len(ack.roots) // 8 for flush in flushes for ack in flush.acks) == 3
+    alone = SingleBolt(Picky)
+    frame = alone.frame([(n,) for n in range(6)])
+    flushes = alone.read(frame)
     fails = [fail for flush in flushes for fail in flush.fails]
-    assert sum(len(fail.roots) // 8 for fail in fails) == 3
-    assert {fail.reason.message for fail in fails} == {"StopIteration: "}
+    acked = b"".join(ack.roots for flush in flushes for ack in flush.acks)
+    roots = [frame.roots[8 * n : 8 * n + 8] for n in range(6)]
+    assert b"".join(fail.roots for fail in fails) == roots[1] + roots[4]
+    assert acked == roots[0] + roots[2] + roots[3] + roots[5]
+    assert {fail.reason.message for fail in fails} == {f"{error.__name__}: "}
 
 
 def test_sink_acks_echo_the_columns_of_a_frame() -> None:
     alone = SingleBolt(Collect)
     frame = alone.frame([(n,) for n in range(50)])
-    alone.feed(frame)
-    (flush,) = alone.all()
+    (flush,) = alone.read(frame)
     (ack,) = flush.acks
     assert (ack.task, ack.roots, ack.xors) == (1, frame.roots, frame.keys)
+
+
+def pairs(roots: bytes, keys: bytes) -> list[tuple[int, int]]:
+    return list(zip(np.frombuffer(roots, "<u8").tolist(), np.frombuffer(keys, "<u8").tolist(), strict=True))
 
 
 def test_ack_carries_the_keys_of_the_tuple_and_its_edges() -> None:
@@ -77,19 +93,14 @@ def test_ack_carries_the_keys_of_the_tuple_and_its_edges() -> None:
 
     alone = SingleBolt(Twice, readers=3)
     frame = alone.frame([(0,), (1,), (2,), (3,)])
-    alone.feed(frame)
-    flushes = alone.all()
+    flushes = alone.read(frame)
     edges: dict[int, int] = {}
     for out in (f for flush in flushes for f in flush.frames):
-        for root, key in zip(
-            np.frombuffer(out.roots, "<u8").tolist(), np.frombuffer(out.keys, "<u8").tolist(), strict=True
-        ):
+        for root, key in pairs(out.roots, out.keys):
             edges[root] = edges.get(root, 0) ^ key
-    keys = dict(zip(np.frombuffer(frame.roots, "<u8").tolist(), np.frombuffer(frame.keys, "<u8").tolist(), strict=True))
+    keys = dict(pairs(frame.roots, frame.keys))
     for ack in (a for flush in flushes for a in flush.acks):
-        for root, xor in zip(
-            np.frombuffer(ack.roots, "<u8").tolist(), np.frombuffer(ack.xors, "<u8").tolist(), strict=True
-        ):
+        for root, xor in pairs(ack.roots, ack.xors):
             assert xor == keys.pop(root) ^ edges.pop(root, 0)
     assert not keys
     assert not edges
@@ -103,8 +114,7 @@ def test_multi_anchored_tuple_has_one_edge_for_each_root() -> None:
 
     alone = SingleBolt(Join)
     frame = alone.frame([(n,) for n in range(5)])
-    alone.feed(frame)
-    (flush,) = alone.all()
+    (flush,) = alone.read(frame)
     (out,) = flush.frames
     assert np.frombuffer(out.offsets, "<u4").tolist() == [0, 5, 6]
     keys = np.frombuffer(out.keys, "<u8")
@@ -116,13 +126,8 @@ def test_multi_anchored_tuple_has_one_edge_for_each_root() -> None:
 
 
 def test_untracked_input_yields_untracked_output_without_acks() -> None:
-    class Pass(BasicBolt):
-        def process(self, tup: Any) -> None:
-            self.emit(tup.values)
-
     alone = SingleBolt(Pass)
-    alone.feed(alone.frame([(1,), (2,)], tracked=False))
-    (flush,) = alone.all()
+    (flush,) = alone.read(alone.frame([(1,), (2,)], tracked=False))
     assert not flush.acks
     assert flush.frames[0].roots == b""
     alone.executor.collect_metrics()
@@ -181,52 +186,49 @@ def test_slow_bolt_returns_in_time_and_keeps_its_position() -> None:
     assert [tup["n"] for tup in alone.bolt.got] == list(range(200))
 
 
-def test_full_data_out_stops_input_after_at_most_one_piece() -> None:
+def test_full_data_out_stops_input_after_at_most_one_piece_and_ticks() -> None:
     class Blow(BasicBolt):
+        ticks = 0
+
         def process(self, tup: Any) -> None:
             self.emit(["z" * 5000])
 
-    alone = SingleBolt(Blow, {"topology.instance.data.out.capacity.bytes": 65536})
+        def process_tick(self, tup: Any) -> None:
+            self.ticks += 1
+
+    config = {"topology.instance.data.out.capacity.bytes": 65_536, "topology.tick.tuple.freq.ms": 10}
+    alone = SingleBolt(Blow, config)
+    executor = alone.executor
+    alone.step()
+    alone.step(11)
     alone.feed(*(alone.frame([(n,) for n in range(500)]) for _ in range(3)))
     for _ in range(10):
         alone.step(6)
-    waiting, size = alone.executor.data_in.size, alone.executor.output.data_out.size
+    waiting, size, ticks = executor.data_in.size, executor.output.data_out.size, alone.bolt.ticks
     assert waiting > 0
-    assert alone.executor.full
-    for _ in range(5):
-        alone.step(6)
-    assert (alone.executor.data_in.size, alone.executor.output.data_out.size) == (waiting, size)
-    assert alone.world.telemetry[2].counters["__out-queue-full-count"] >= 0
-    limit = alone.executor._credit_bytes
-    room = max(alone.executor.data_in.maximum, alone.executor.weight_estimator.tuple_weight)
-    assert limit <= alone.executor.taken_weight + room
+    assert executor.full
+    for _ in range(20):
+        alone.step(50)
+    assert (executor.data_in.size, executor.output.data_out.size) == (waiting, size)
+    assert alone.bolt.ticks == ticks > 0
+    assert executor._credit_bytes <= executor.taken_weight + max(
+        executor.data_in.maximum, executor.weight_estimator.tuple_weight
+    )
+    for _ in range(20):
+        executor.on_sent(alone.world.clock.ms, 1 << 40)
+        alone.step(100)
+    assert alone.bolt.ticks > ticks
 
 
 def test_unreadable_frame_fails_without_its_neighbours() -> None:
     alone = SingleBolt(Collect, {"topology.on.exception": "fail"})
     bad = alone.frame([(9,), (9,)])
     bad.values = b"\xc1"
-    alone.feed(alone.frame([(1,)]), bad, alone.frame([(2,)]))
-    flushes = alone.all()
+    flushes = alone.read(alone.frame([(1,)]), bad, alone.frame([(2,)]))
     assert [tup["n"] for tup in alone.bolt.got] == [1, 2]
     (fail,) = [f for flush in flushes for f in flush.fails]
     assert fail.roots == bad.roots
     assert fail.reason.kind is FailKind.EXCEPTION
-
-
-def test_oversized_tuple_fails_its_root() -> None:
-    class Huge(BasicBolt):
-        def process(self, tup: Any) -> None:
-            self.emit(["h" * 5000] if tup["n"] == 1 else [tup["n"]])
-
-    alone = SingleBolt(Huge, {"topology.tuple.max.bytes": 4096})
-    frame = alone.frame([(0,), (1,), (2,)])
-    alone.feed(frame)
-    (flush,) = alone.all()
-    assert sum(f.count for f in flush.frames) == 2
-    (fail,) = flush.fails
-    assert fail.roots == frame.roots[8:16]
-    assert "topology.tuple.max.bytes" in fail.reason.message
 
 
 class Unsendable:
@@ -239,27 +241,32 @@ class Unsendable:
         raise TypeError("not to be sent")
 
 
+UNSENDABLE = [(Unsendable(), "TypeError", "TypeError: not to be sent"), ("h" * 5000, "ValuesError", "tuple.max.bytes")]
+
+
 @pytest.mark.parametrize("base", [BasicBolt, Bolt])
-def test_unserializable_value_fails_its_tuple_and_counts_as_exception(base: type[Bolt]) -> None:
+@pytest.mark.parametrize(("value", "error", "message"), UNSENDABLE)
+def test_unsendable_value_fails_its_tuple_and_counts_as_exception(
+    base: type[Bolt], value: Any, error: str, message: str
+) -> None:
     """The failure is counted and shown at the bolt, and does not restart it."""
 
     def process(self: Any, tup: Any) -> None:
-        self.emit([tup["n"] if tup["n"] % 4 else Unsendable()], anchors=tup)
+        self.emit([tup["n"] if tup["n"] % 4 else value], anchors=tup)
         if base is Bolt:
             self.ack(tup)
 
-    alone = SingleBolt(type("Lazy", (base,), {"process": process}))
+    alone = SingleBolt(type("Lazy", (base,), {"process": process}), {"topology.tuple.max.bytes": 4096})
     frame = alone.frame([(n,) for n in range(12)])
-    alone.feed(frame)
-    flushes = alone.all()
+    flushes = alone.read(frame)
     alone.executor.collect_metrics()
     assert sum(f.count for flush in flushes for f in flush.frames) == 9
     fails = [f for flush in flushes for f in flush.fails]
     assert b"".join(f.roots for f in fails) == b"".join(frame.roots[8 * n : 8 * n + 8] for n in (0, 4, 8))
-    assert fails[0].reason.message == "TypeError: not to be sent"
+    assert message in fails[0].reason.message
     assert fails[0].reason.component == "b"
     counted = alone.world.telemetry[2]
-    assert counted.exceptions == ["TypeError"] * 3
+    assert counted.exceptions == [error] * 3
     assert counted.counters["__fail-count/s/default"] == counted.counters["__exception-count"] == 3
     assert counted.counters["__refused-tuple-count"] == 3
     assert alone.executor.failed is None
@@ -271,8 +278,7 @@ def test_fail_text_is_sent_once_for_each_reason() -> None:
             self.fail(tup, f"reason {tup['n'] % 12}" if tup["n"] < 90 else ValueError("v"))
 
     alone = SingleBolt(Refuse)
-    alone.feed(alone.frame([(n,) for n in range(100)]))
-    flushes = alone.all()
+    flushes = alone.read(alone.frame([(n,) for n in range(100)]))
     fails = [f for flush in flushes for f in flush.fails]
     texts = [f.reason.message for f in fails if f.reason.kind is FailKind.FAILED]
     assert len(texts) == len(set(texts)) == 9
@@ -295,10 +301,6 @@ def test_idle_bolt_flushes_at_once_and_busy_bolt_by_size_or_time() -> None:
 
 
 def test_new_routing_applies_to_later_emits() -> None:
-    class Pass(BasicBolt):
-        def process(self, tup: Any) -> None:
-            self.emit(tup.values)
-
     alone = SingleBolt(Pass, readers=2)
     executor = alone.executor
     alone.feed(alone.frame([(1,)]))
@@ -391,8 +393,7 @@ def test_user_metrics_reach_the_telemetry() -> None:
             self.took.update(5.0)
 
     alone = SingleBolt(Measured)
-    alone.feed(alone.frame([(n,) for n in range(5)]))
-    alone.all()
+    alone.read(alone.frame([(n,) for n in range(5)]))
     alone.executor.collect_metrics()
     alone.executor.collect_metrics()
     told = alone.world.telemetry[2]
@@ -419,24 +420,6 @@ def test_emit_accepts_any_sequence_and_the_heron_argument_name(say: dict[str, An
     assert alone.executor.task.codec.decode(frame.codec, frame.values) == [(7,)]
 
 
-def test_tuple_whose_process_raises_fails_and_others_continue() -> None:
-    class Picky(BasicBolt):
-        def process(self, tup: Any) -> None:
-            self.emit(tup.values)
-            if tup["n"] % 3 == 1:
-                raise ValueError(f"not {tup['n']}")
-
-    alone = SingleBolt(Picky)
-    frame = alone.frame([(n,) for n in range(6)])
-    alone.feed(frame)
-    flushes = alone.all()
-    failed = b"".join(fail.roots for flush in flushes for fail in flush.fails)
-    acked = b"".join(ack.roots for flush in flushes for ack in flush.acks)
-    roots = [frame.roots[8 * n : 8 * n + 8] for n in range(6)]
-    assert failed == roots[1] + roots[4]
-    assert acked == roots[0] + roots[2] + roots[3] + roots[5]
-
-
 def test_credit_is_offered_by_halves_of_data_in() -> None:
     """A credit message costs as much as a packet."""
     alone = SingleBolt(Collect, {"topology.instance.data.in.capacity.bytes": 1_000_000})
@@ -446,3 +429,152 @@ def test_credit_is_offered_by_halves_of_data_in() -> None:
         told.add(alone.step().credit_bytes)
     assert alone.executor.taken_weight > 2_000_000
     assert 4 <= len(told - {None}) <= 6
+
+
+def test_no_tuple_is_processed_after_a_fatal_error_with_hooks() -> None:
+    class Fatal(BasicBolt):
+        def initialize(self, config: dict[str, Any], context: Any) -> None:
+            context.add_task_hook(TaskHook())
+            self.seen: list[int] = []
+
+        def process(self, tup: Any) -> None:
+            self.seen.append(tup["n"])
+            if tup["n"] == 2:
+                raise RuntimeError("no more")
+
+    alone = SingleBolt(Fatal, {"topology.on.exception": "restart"})
+    alone.feed(alone.frame([(1,), (2,), (3,)]))
+    for _ in range(5):
+        alone.step()
+    assert alone.executor.failed is not None
+    assert alone.bolt.seen == [1, 2]
+
+
+def test_close_skips_a_component_that_was_not_initialized() -> None:
+    class Closes(BasicBolt):
+        closed = 0
+
+        def process(self, tup: Any) -> None:
+            """Do nothing."""
+
+        def close(self) -> None:
+            self.closed += 1
+
+    alone = SingleBolt(Closes)
+    alone.executor.task.close()
+    assert alone.bolt.closed == 1
+    setup = alone.world.setup_of(2)
+    unborn = BoltExecutor(setup)
+    unborn.task.close()
+    assert setup.component.closed == 0
+
+
+@pytest.mark.parametrize("bolt", [Nothing, Pass])
+def test_flush_before_the_first_call_of_a_batch_acks_nothing(bolt: type[Bolt]) -> None:
+    """The timer thread may take the lock as soon as it is released, when no tuple is in progress."""
+    seen: list[tuple[int, int]] = []
+
+    class Taken(NoLock):
+        """Lock that another thread acquires on release."""
+
+        def release(self) -> None:
+            work = alone.executor._work
+            if work is not None:
+                acks = [ack for flush in alone.executor.flush_within_call(alone.world.clock.ms) for ack in flush.acks]
+                seen.append((work.position(), sum(len(ack.roots) // 8 for ack in acks)))
+
+    alone = SingleBolt(bolt)
+    alone.executor.task.user_code.lock = Taken()
+    alone.feed(alone.frame([(1,), (2,)]))
+    alone.step()
+    assert seen == [(0, 0)]
+
+
+def test_weight_is_reported_only_after_emitted_rows_have_left() -> None:
+    """The weight includes downstream work; an early, low weight would admit too much input."""
+
+    class Emits(BasicBolt):
+        def process(self, tup: Any) -> None:
+            alone.world.clock.now += 0.002
+            self.emit(tup.values)
+
+    alone = SingleBolt(Emits)
+    alone.executor._gap_ms = 100.0
+    for n in range(2):
+        alone.feed(alone.frame([(n,)]))
+    flushed, told = False, set()
+    for _ in range(100):
+        step = alone.step()
+        flushed = flushed or bool(step.flushes)
+        told.add((flushed, step.tuple_weight != UNKNOWN_WEIGHT))
+    assert told == {(False, False), (True, True)}
+
+
+class Broken(BaseException):
+    """Stand-in for an exception that ends an executor during a call."""
+
+
+class Singly(BasicBolt):
+    def process(self, tup: Any) -> None:
+        if tup["n"] == 1:
+            raise Broken
+
+
+class AtOnce(BatchBolt):
+    def process_batch(self, tuples: Any) -> None:
+        raise Broken
+
+
+@pytest.mark.parametrize(("bolt", "done"), [(Singly, 1), (AtOnce, 0)])
+def test_each_tuple_of_an_interrupted_batch_settles_once(bolt: type[Bolt], done: int) -> None:
+    """Finished tuples are acked; the current tuple, or the whole batch of a batch bolt, fails with those after it."""
+    alone = SingleBolt(bolt)
+    frame = alone.frame([(n,) for n in range(4)])
+    alone.feed(frame)
+    for _ in range(done):
+        alone.step()
+    with pytest.raises(Broken):
+        alone.step()
+    alone.executor.stop(alone.world.clock.ms)
+    alone.executor.collect_metrics()
+    counters = alone.world.telemetry[2].counters
+    assert counters["__fail-count/s/default"] == 4 - done
+    assert counters.get("__ack-count/s/default", 0) == done
+
+
+EACH_MS = 50
+
+
+@pytest.mark.parametrize(("config", "each_ms"), [({"secs": 2}, 2000), ({"ms": 40}, 40), ({"secs": 2, "ms": 40}, 40)])
+def test_first_tick_follows_the_first_check_by_one_interval(config: dict[str, Any], each_ms: int) -> None:
+    ticks = Ticks({f"topology.tick.tuple.freq.{unit}": n for unit, n in config.items()})
+    assert (ticks.next_ms, ticks.count) == (None, 0)
+    assert not ticks.due(1000.0)
+    assert ticks.next_ms == 1000.0 + each_ms
+    assert not ticks.due(999.0 + each_ms)
+    assert ticks.due(1000.0 + each_ms)
+    assert (ticks.next_ms, ticks.count) == (1000.0 + 2 * each_ms, 1)
+
+
+def test_ticks_are_off_by_default() -> None:
+    ticks = Ticks({})
+    assert not any(ticks.due(now) for now in (0.0, 1e9, 2e9))
+    assert (ticks.next_ms, ticks.count) == (None, 0)
+
+
+@given(st.lists(st.integers(0, 4 * EACH_MS), max_size=40))
+def test_late_tick_is_followed_by_at_most_one_at_once(steps: list[int]) -> None:
+    """Checks in every millisecond yield one tick per interval, and sparser checks never yield more."""
+    ticks, now, given_at = Ticks({"topology.tick.tuple.freq.ms": EACH_MS}), 0, list[int]()
+    ticks.due(0.0)
+    for step in steps:
+        now += step
+        looked_at = ticks.next_ms
+        assert looked_at is not None
+        fell_due = ticks.due(float(now))
+        assert fell_due == (now >= looked_at)
+        given_at += [now] * fell_due
+        assert ticks.count == len(given_at) <= now // EACH_MS
+        assert max(now, looked_at) <= (ticks.next_ms or 0) <= max(now, looked_at + EACH_MS)
+    prompt = Ticks({"topology.tick.tuple.freq.ms": EACH_MS})
+    assert sum(prompt.due(float(ms)) for ms in range(10 * EACH_MS + 1)) == 10

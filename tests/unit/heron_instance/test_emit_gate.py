@@ -1,4 +1,4 @@
-"""Emits within one call of user code: they leave during the call and respect all bounds."""
+"""Emits within one call of user code: they leave during the call, respect all bounds, and check these rarely."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,13 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_instance.core.collector import TaskCollector
-from heron_instance.core.emit_gate import LONG_CALL_MS
+from heron_instance.core.emit_gate import LONG_CALL_MS, EmitBudget
+from heron_instance.core.output_streams import OutputStream
 from heron_instance.core.spout_executor import FINISH_CALL_MS
 from heron_instance.shell.main import locate_user_frame
 from heron_runtime.model.topology import TopologyState
 from heronry.api.component import BasicBolt, BatchBolt, Bolt
-from tests.support.harness.executors import SHUFFLE, ExecutorHarness, Part, fields
+from tests.support.harness.executors import SHUFFLE, ExecutorHarness, Part, chain, fields
 from tests.support.harness.looping_spout import BOLT, SPOUT, Shell, complete_all, looping
+from tests.support.harness.single_bolt import SingleBolt
 from tests.support.harness.single_spout import Nothing, Source
 
 
@@ -201,14 +204,7 @@ def test_tuple_trees_stay_consistent_for_any_flush_time(script: Any, seed: int) 
     """The tracker's XOR of a root is 0 when all of its tuples are acked, and never before."""
     count = len(script)
     source = type("Few", (Source,), {"total": count})
-    world = ExecutorHarness(
-        {
-            "s": Part(source, 1, {"default": ["x"]}),
-            "b": Part(Script, 1, {"default": ["y"]}, [("s", "default", SHUFFLE)]),
-            "r": Part(Nothing, 1, {}, [("b", "default", SHUFFLE)]),
-        },
-        seed=seed,
-    )
+    world = chain(source, Script, Nothing, seed=seed)
     bolt: Any = world.components[BOLT]
     bolt.shell, bolt.script = Shell(world, BOLT), [list(actions) for actions in script]
     world.run()
@@ -217,47 +213,45 @@ def test_tuple_trees_stay_consistent_for_any_flush_time(script: Any, seed: int) 
     assert len(world.completed) + len(world.failed) == count
 
 
-def test_basic_bolt_acks_leave_while_a_later_tuple_is_slow() -> None:
+def acks_within_call(bolt: type[Bolt]) -> list[int]:
+    """Return the completed trees, of ten in one batch, at each flush that the bolt does."""
     completed: list[int] = []
 
-    class Slow(BasicBolt):
-        def process(self, tup: Any) -> None:
-            self.n = getattr(self, "n", 0) + 1
-            if self.n == 10:
-                self.shell.flush()
-                completed.append(len(world.completed))
+    def flush() -> None:
+        world.executors[BOLT].task.component.shell.flush()
+        completed.append(len(world.completed))
 
-    source = type("Few", (Source,), {"total": 10, "each": 10})
-    world = ExecutorHarness(
-        {"s": Part(source, 1, {"default": ["x"]}), "b": Part(Slow, 1, {}, [("s", "default", SHUFFLE)])}
+    world = chain(
+        type("Few", (Source,), {"total": 10, "each": 10}), type("Flushes", (bolt,), {"flush": staticmethod(flush)})
     )
-    bolt: Any = world.components[BOLT]
-    bolt.shell = Shell(world, BOLT)
+    world.components[BOLT].shell = Shell(world, BOLT)
     world.run()
-    assert completed == [9], "all but the tuple in hand"
     assert len(world.completed) == 10
+    return completed
+
+
+def test_basic_bolt_acks_leave_while_a_later_tuple_is_slow() -> None:
+    class Slow(BasicBolt):
+        n = 0
+
+        def process(self, tup: Any) -> None:
+            self.n += 1
+            if self.n == 10:
+                self.flush()
+
+    assert acks_within_call(Slow) == [9], "all but the tuple in hand"
 
 
 @pytest.mark.parametrize("kind", [Bolt, BatchBolt])
 def test_acks_of_a_batch_leave_during_the_call(kind: Any) -> None:
-    completed: list[int] = []
-
     class Batch(kind):  # type: ignore[misc]
         def process_batch(self, tuples: Any) -> None:
             for place, tup in enumerate(tuples):
                 self.ack(tup)
                 if place == len(tuples) // 2:
-                    self.shell.flush()
-                    completed.append(len(world.completed))
+                    self.flush()
 
-    source = type("Few", (Source,), {"total": 10, "each": 10})
-    parts = {"s": Part(source, 1, {"default": ["x"]}), "b": Part(Batch, 1, {}, [("s", "default", SHUFFLE)])}
-    world = ExecutorHarness(parts)
-    bolt: Any = world.components[BOLT]
-    bolt.shell = Shell(world, BOLT)
-    world.run()
-    assert completed[0] >= 5
-    assert len(world.completed) == 10
+    assert acks_within_call(Batch)[0] >= 5
 
 
 def test_concurrent_emits_and_flushes_keep_trees_consistent() -> None:
@@ -277,12 +271,11 @@ def test_concurrent_emits_and_flushes_keep_trees_consistent() -> None:
         "b": Part(Busy, 1, {"default": ["y"]}, [("s", "default", SHUFFLE)]),
         "r": Part(Nothing, 2, {}, [("b", "default", fields("y"))]),
     }
-    locks: list[Any] = []
 
     def lock() -> Any:
-        locks.append(threading.RLock())
-        locks[-1].acquire()
-        return locks[-1]
+        made = threading.RLock()
+        made.acquire()
+        return made
 
     world = ExecutorHarness(parts, lock=lock)
     executor, flushed = world.executors[BOLT], 0
@@ -345,14 +338,177 @@ def test_ack_made_during_routing_leaves_with_its_rows(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(TaskCollector, "route_pending", route_pending)
     source = type("Few", (Source,), {"total": 5})
-    parts = {
-        "s": Part(source, 1, {"default": ["x"]}),
-        "b": Part(Late, 1, {"default": ["y"]}, [("s", "default", SHUFFLE)]),
-        "r": Part(Nothing, 1, {}, [("b", "default", SHUFFLE)]),
-    }
-    world = ExecutorHarness(parts)
+    world = chain(source, Late, Nothing)
     bolt: Any = world.components[BOLT]
     bolt.shell = Shell(world, BOLT)
     world.run()
     assert not world.late
     assert len(world.completed) == 5
+
+
+@pytest.mark.parametrize("interval_ms", [5, 20])
+def test_call_outlasts_the_flush_interval_after_its_interval(interval_ms: int) -> None:
+    seen: list[bool] = []
+
+    class Looks(Source):
+        def next_tuple(self) -> None:
+            world.clock.now += (interval_ms - 1) / 1000
+            seen.append(gate.outlasts_flush_interval())
+            world.clock.now += 1.1 / 1000
+            seen.append(gate.outlasts_flush_interval())
+
+    world = chain(Looks, Nothing, config={"topology.flush.interval.ms": interval_ms})
+    gate = world.executors[1].gate
+    assert not gate.outlasts_flush_interval(), "there is none"
+    world.executors[1].run(world.clock.ms)
+    assert seen[:2] == [False, True]
+
+
+def test_long_call_is_described_with_its_location() -> None:
+    told: list[tuple[float, str]] = []
+
+    class Sleeps(Source):
+        def next_tuple(self) -> None:
+            for seconds in (1.9, 0.2, 2.7, 0.3):
+                world.clock.now += seconds
+                told.append((gate.in_call_ms() // 100, gate.describe_call(lambda: "user.py, line 7")))
+
+    world = chain(Sleeps, Nothing)
+    gate = world.executors[1].gate
+    world.executors[1].run(world.clock.ms)
+    told.append((gate.in_call_ms(), gate.describe_call(lambda: "nowhere")))
+    assert told == [
+        (0, ""),
+        (21, "in next_tuple for 2 s"),
+        (48, "in next_tuple for 5 s"),
+        (51, "in next_tuple for 5 s (user.py, line 7)"),
+        (0, ""),
+    ]
+
+
+class Emitter:
+    """Emits to several streams within a budget, as ``emit_row`` and ``emit_rows`` of a collector do."""
+
+    def __init__(self, streams: int) -> None:
+        self.outs = [OutputStream("s", f"s{n}", n, ("x",), False) for n in range(streams)]
+        collector: Any = SimpleNamespace(
+            streams={out.name: out for out in self.outs},
+            emitted_ever=lambda: sum(out.emitted_ever + len(out.waiting) for out in self.outs),
+        )
+        self.budget = EmitBudget(collector)
+        self.looks = 0
+
+    def emit(self, stream: int, rows: int) -> None:
+        out = self.outs[stream % len(self.outs)]
+        if len(out.waiting) + (0 if rows == 1 else rows) >= out.gate_at:
+            self.looks += 1
+            self.budget.spend(out, rows)
+        out.waiting += [("x",)] * rows
+
+
+@given(
+    st.integers(1, 3),
+    st.integers(0, 60),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 7)), max_size=80),
+    st.booleans(),
+)
+def test_budget_is_exhausted_by_the_emit_that_reaches_it(
+    streams: int, room: int, emits: list[tuple[int, int]], again: bool
+) -> None:
+    emitter, total = Emitter(streams), 0
+    budget = emitter.budget
+    assert not budget.is_active
+    assert not budget.is_exhausted
+    if again:  # the remainder of an earlier budget does not count
+        budget.begin(7)
+        emitter.emit(0, 9)
+        budget.end()
+        assert not budget.is_active
+    budget.begin(room)
+    assert budget.is_active
+    assert not budget.is_exhausted
+    for stream, rows in emits:
+        emitter.emit(stream, rows)
+        total += rows
+        assert budget.is_exhausted == (total >= room)
+        if budget.is_exhausted:
+            break
+
+
+@pytest.mark.parametrize(("streams", "most"), [(1, 2), (2, 25), (3, 45)])
+def test_budget_is_checked_rarely(streams: int, most: int) -> None:
+    emitter = Emitter(streams)
+    emitter.budget.begin(1000)
+    for n in range(1000):
+        assert not emitter.budget.is_exhausted
+        emitter.emit(n, 1)
+    assert emitter.budget.is_exhausted
+    assert emitter.looks <= most
+
+
+@pytest.mark.parametrize("kind", [Bolt, BasicBolt])
+def test_emits_of_a_long_bolt_call_leave_in_time(kind: type[Bolt]) -> None:
+    late: list[int] = []
+
+    class Loops(kind):  # type: ignore[misc, valid-type]
+        def process(self, tup: Any) -> None:
+            for n in range(300):
+                alone.world.clock.now += 0.001
+                self.emit([n])
+                shell.tick()
+                late.append(n + 1 - sum(frame.count for frame in alone.world.wires[2, 3]))
+
+    alone = SingleBolt(Loops)
+    shell = Shell(alone.world, 2)
+    alone.feed(alone.frame([(1,)]))
+    alone.step()
+    assert len(late) == 300
+    assert max(late) <= alone.executor.gate.interval_ms + 1
+    assert shell.watched >= 300 // (alone.executor.gate.interval_ms + 2), "each first emit behind a flush"
+    assert shell.served < 150, "it does not look at each emit"
+
+
+FLUSHES = [
+    ({"rows": 4095}, False),
+    ({"rows": 4096}, True),
+    ({"rows": 10, "mean_row_bytes": 26_214.3}, False),
+    ({"rows": 10, "mean_row_bytes": 26_214.4}, True),
+    ({"rows": 10, "mean_row_weight": 104_857.5}, False),
+    ({"rows": 10, "mean_row_weight": 104_857.6}, True),
+    ({"rows": 1, "waited_ms": 4.75}, False),
+    ({"rows": 1, "waited_ms": 5.0}, True),
+    ({"rows": 1, "idle": True, "since_flush_ms": 2.75}, False),
+    ({"rows": 1, "idle": True, "since_flush_ms": 3.0}, True),
+    ({"rows": 1, "idle": False, "since_flush_ms": 4.0}, False),
+    ({"rows": 0, "waited_ms": 9.0, "idle": True}, False),
+]
+
+
+@pytest.mark.parametrize(("state", "due"), FLUSHES)
+def test_flush_is_due_by_rows_bytes_weight_or_time(state: dict[str, Any], due: bool) -> None:
+    """Limits: 4096 rows, 256 KiB, 1 MiB by weight, the flush interval; when idle, the gap since the last flush."""
+    alone = SingleBolt(BasicBolt, {"topology.flush.interval.ms": 5})
+    output, outbox = alone.executor.output, alone.executor.task.outbox
+    now_ms = 10_000.0
+    output.waiting_since_ms = now_ms - state.get("waited_ms", 0.0)
+    output._last_flush_ms = now_ms - state.get("since_flush_ms", 1.0)
+    outbox.rows = state["rows"]
+    outbox.mean_row_bytes = state.get("mean_row_bytes", 1.0)
+    outbox.mean_row_weight = state.get("mean_row_weight", 1.0)
+    assert output.next_flush_ms(3.0) == output._last_flush_ms + 3.0
+    output.take_due(now_ms, state.get("idle", False), 3.0)
+    assert (output._last_flush_ms == now_ms) == due
+    assert (output.waiting_since_ms is None) == (due or not state["rows"])
+
+
+@pytest.mark.parametrize(
+    ("room", "weight", "rows"),
+    [(0, 10.0, 1), (99, 10.0, 9), (100, 10.0, 10), (1 << 30, 10.0, 4096), (1 << 30, 1024.0, 1024), (100, 1000.0, 1)],
+)
+def test_quantum_fits_data_out_and_the_weight_of_a_batch(room: int, weight: float, rows: int) -> None:
+    """The quantum fits into data-out and 1 MiB of weight, is at most a batch and at least one row."""
+    alone = SingleBolt(BasicBolt, {"topology.instance.data.out.capacity.bytes": 1 << 30})
+    output = alone.executor.output
+    output.data_out.add((1 << 30) - room)
+    alone.executor.task.outbox.mean_row_weight = weight
+    assert output.quantum() == rows

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_instance.core import spout_executor
-from heron_instance.core.emit_gate import EmitBudget
-from heron_instance.core.output_streams import OutputStream
 from heron_instance.core.spout_executor import SpoutExecutor
 from heron_runtime.model.dataflow import FailKind
 from heron_runtime.model.topology import TopologyState
@@ -164,14 +161,6 @@ def test_pending_exceeds_its_maximum_by_the_emits_of_one_call(way: Way, again: i
     assert told(alone) > 10, "it is told on"
 
 
-def test_verdict_with_many_emitting_acks_respects_the_maximum() -> None:
-    alone = eager(one_by_one, 10)
-    alone.verdict(alone.roots[:MOST])
-    for _ in range(3):
-        alone.step(0.01)
-        assert MOST <= alone.executor.pending.count < MOST + 10
-
-
 def test_held_emits_leave_when_the_spout_stops() -> None:
     alone = eager(one_by_one, 7)
     pause(alone)
@@ -204,24 +193,6 @@ def test_untracked_tuple_is_acked_once_for_every_kind_of_emit(way: Way) -> None:
         alone.step(6.0)
         alone.drain()
     assert alone.spout.acked == list(range(9))
-
-
-@given(st.integers(0, 30), st.lists(st.integers(0, 2), min_size=1, max_size=60), st.integers(0, 20))
-def test_budget_is_exhausted_by_its_last_row(room: int, emits: list[int], looked_at: int) -> None:
-    """A stream with ``gate_at`` waiting rows checks the budget before it adds a row, as `emit` does."""
-    streams = {number: OutputStream("s", f"s{number}", number, ("x",), False) for number in range(3)}
-    for out in streams.values():
-        out.gate_at = looked_at
-    emitted_ever = lambda: sum(len(out.waiting) for out in streams.values())  # noqa: E731
-    collector: Any = SimpleNamespace(streams=streams, emitted_ever=emitted_ever)
-    budget = EmitBudget(collector)
-    budget.begin(room)
-    for emitted, number in enumerate(emits, 1):
-        out = streams[number]
-        if len(out.waiting) >= out.gate_at:
-            budget.spend(out, 1)
-        out.waiting.append(["x"])
-        assert budget.is_exhausted == (emitted >= room)
 
 
 def test_emit_order_holds_across_a_hold() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from typing import Any
 
@@ -10,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_runtime.model.dataflow import FailKind
+from heron_runtime.model.topology import GroupingSpec
 from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
-from tests.support.harness.executors import ALL, SHUFFLE, ExecutorHarness, Part, fields
+from tests.support.harness.executors import ALL, SHUFFLE, ExecutorHarness, Part, chain, fields
 
 
 class NumberSpout(Spout):
@@ -60,15 +62,6 @@ class BatchSplit(BatchBolt):
         self.emit_many([(w, -n) for w, n in tuples.rows], anchors=list(tuples), one_to_one=True)
 
 
-class Sink(Bolt):
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
-        self.seen: Counter[Any] = Counter()
-
-    def process(self, tup: Any) -> None:
-        self.seen[tup.values] += 1
-        self.ack(tup)
-
-
 class BasicSink(BasicBolt):
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.seen: Counter[Any] = Counter()
@@ -77,15 +70,31 @@ class BasicSink(BasicBolt):
         self.seen[tup.values] += 1
 
 
+class Sink(Bolt):
+    initialize = BasicSink.initialize  # type: ignore[assignment]
+
+    def process(self, tup: Any) -> None:
+        self.seen[tup.values] += 1
+        self.ack(tup)
+
+
 class BatchSink(BatchBolt):
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
-        self.seen: Counter[Any] = Counter()
+    initialize = BasicSink.initialize  # type: ignore[assignment]
 
     def process_batch(self, tuples: Any) -> None:
         self.seen.update(tuples.rows)
 
 
 PAIR = {"default": ["word", "n"]}
+
+
+def ran(sink: type[Bolt], tasks: int = 1, how: GroupingSpec = SHUFFLE) -> ExecutorHarness:
+    """Return a harness after a spout of 200 numbers and its reader have run."""
+    world = ExecutorHarness(
+        {"spout": Part(NumberSpout, 1, PAIR), "sink": Part(sink, tasks, {}, [("spout", "default", how)])}
+    )
+    world.run()
+    return world
 
 
 @pytest.mark.parametrize("split", [Split, BasicSplit, BatchSplit])
@@ -123,8 +132,6 @@ def test_every_tuple_arrives_and_is_acked_once(split: type, sink: type, mode: st
 @given(seed=st.integers(0, 10_000), data=st.data())
 def test_random_trees_settle_each_root_once_and_not_too_early(seed: int, data: st.DataObject) -> None:
     """Bolts delay acks, join across batches and roots, fail and ack twice; a model tracks each tree."""
-    import random
-
     chance = random.Random(seed)
     truth: dict[Any, set[Any]] = {}  # message id to the unprocessed copies in its tree
     doomed: set[Any] = set()
@@ -216,10 +223,7 @@ def test_exception_fails_its_tuple_with_traceback_and_the_bolt_continues() -> No
                 raise ValueError(f"I do not like {tup['n']}")
             super().process(tup)
 
-    world = ExecutorHarness(
-        {"spout": Part(NumberSpout, 1, PAIR), "sink": Part(Picky, 1, {}, [("spout", "default", SHUFFLE)])}
-    )
-    world.run()
+    world = ran(Picky)
     (spout,) = world.objects("spout")
     assert sorted(spout.failed) == list(range(3, 200, 10))
     assert sorted(spout.acked + spout.failed) == list(range(200))
@@ -245,15 +249,12 @@ def test_each_ack_has_one_process_latency() -> None:
             if tup["n"] % 7 == 0:
                 world.executors[2].collect_metrics()
 
-    world = ExecutorHarness(
-        {"spout": Part(NumberSpout, 1, PAIR), "sink": Part(Slow, 1, {}, [("spout", "default", SHUFFLE)])}
-    )
+    world = chain(NumberSpout, Slow, row=PAIR["default"])
     world.run()
     world.executors[2].collect_metrics()
     told = world.telemetry[2]
-    assert told.counters["__ack-count/spout/default"] == told.latencies["__process-latency/spout/default"] == 200
-    assert told.counters["__execute-count/spout/default"] == told.latencies["__execute-latency/spout/default"] == 200
-    assert told.latencies["__queue-latency/spout/default"] == 200
+    for counter, latency in (("ack", "process"), ("execute", "execute"), ("execute", "queue")):
+        assert told.counters[f"__{counter}-count/s/default"] == told.latencies[f"__{latency}-latency/s/default"] == 200
 
 
 def test_plain_bolt_that_raises_is_restarted_and_its_input_fails() -> None:
@@ -263,10 +264,7 @@ def test_plain_bolt_that_raises_is_restarted_and_its_input_fails() -> None:
                 raise RuntimeError("broken")
             super().process(tup)
 
-    world = ExecutorHarness(
-        {"spout": Part(NumberSpout, 1, PAIR), "sink": Part(Broken, 1, {}, [("spout", "default", SHUFFLE)])}
-    )
-    world.run()
+    world = ran(Broken)
     assert world.executors[2].failed is not None
     for flush in world.executors[2].stop(world.clock.ms):
         world.send(2, flush)
@@ -285,10 +283,7 @@ def test_failed_batch_fails_only_unsettled_tuples() -> None:
                     self.ack(tup)
             raise ValueError("half")
 
-    world = ExecutorHarness(
-        {"spout": Part(NumberSpout, 1, PAIR), "sink": Part(Half, 1, {}, [("spout", "default", SHUFFLE)])}
-    )
-    world.run()
+    world = ran(Half)
     (spout,) = world.objects("spout")
     assert sorted(spout.acked) == list(range(1, 200, 2))
     assert sorted(spout.failed) == list(range(0, 200, 2))
@@ -321,10 +316,7 @@ def test_anchor_to_settled_tuple_raises_and_second_ack_is_counted() -> None:
 
 
 def test_all_grouping_sends_each_task_a_copy_with_its_own_keys() -> None:
-    world = ExecutorHarness(
-        {"spout": Part(NumberSpout, 1, PAIR), "sink": Part(Sink, 3, {}, [("spout", "default", ALL)])}
-    )
-    world.run()
+    world = ran(Sink, 3, ALL)
     for bolt in world.objects("sink"):
         assert sum(bolt.seen.values()) == 200
     assert len(world.completed) == 200

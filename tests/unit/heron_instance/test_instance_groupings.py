@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -30,10 +31,7 @@ rows_of_keys = st.lists(st.tuples(key, key, st.integers()), min_size=1, max_size
 
 
 def grouping(spec: GroupingSpec, readers: int, seed: int = 0, containers: int = 1) -> TaskGrouping:
-    parts = {
-        "s": Part(Spout, 1, {"default": ["a", "b", "c"]}),
-        "r": Part(Bolt, readers, {}, [("s", "default", spec)]),
-    }
+    parts = {"s": Part(Spout, 1, {"default": ["a", "b", "c"]}), "r": Part(Bolt, readers, {}, [("s", "default", spec)])}
     plan = make_plan(parts, containers=containers)
     (edge,) = plan.topology.edges()
     made = make_grouping(edge, plan, 1, np.random.default_rng(seed))
@@ -198,15 +196,32 @@ class InBulk(Numbers):
             self.emit_many([[n] for n in range(40)], list(range(40)))
 
 
+DIRECT = GroupingSpec(GroupingKind.DIRECT)
+
+
+def delivered(send: Any, *readers: tuple[int, dict[str, GroupingSpec]]) -> tuple[Any, list[list[list[Any]]]]:
+    """Return the spout after 40 calls of ``send``, and what each task of each reader got."""
+    streams = {stream: how for _, read in readers for stream, how in read.items()}
+    direct = [stream for _, read in readers for stream, how in read.items() if how is DIRECT]
+    parts = {"s": Part(type("Sends", (Numbers,), {"send": send}), 1, dict.fromkeys(streams, ("n",)), direct=direct)}
+    for name, (tasks, read) in zip("rqa", readers, strict=False):
+        parts[name] = Part(Keep, tasks, {}, [("s", stream, how) for stream, how in read.items()])
+    world = ExecutorHarness(parts)
+    world.run()
+    (spout,) = world.objects("s")
+    assert sorted(spout.acked) == list(range(40))
+    return spout, [[bolt.got for bolt in world.objects(name)] for name in parts if name != "s"]
+
+
 @pytest.mark.parametrize("spout", [Numbers, InBulk])
 def test_custom_grouping_may_choose_several_tasks_or_none(spout: type[Spout]) -> None:
-    import msgspec
-
     spec = GroupingSpec(GroupingKind.CUSTOM, (), "m:Even", msgspec.msgpack.encode({"width": 2}))
-    loaded = {"m:Even": EvenToLast}
-    world = ExecutorHarness(
-        {"s": Part(spout, 1, {"default": ["n"]}), "r": Part(Keep, 3, {}, [("s", "default", spec)])}, classes=loaded
-    )
+    parts = {
+        "s": Part(spout, 1, {"default": ["n"]}),
+        "r": Part(Keep, 3, {}, [("s", "default", spec)]),
+        "q": Part(Keep, 2, {}, [("s", "default", SHUFFLE)]),
+    }
+    world = ExecutorHarness(parts, classes={"m:Even": EvenToLast})
     world.run()
     even = [("default", n) for n in range(0, 40, 2)]
     assert [bolt.got for bolt in world.objects("r")] == [[], even, even]
@@ -214,102 +229,61 @@ def test_custom_grouping_may_choose_several_tasks_or_none(spout: type[Spout]) ->
 
 
 def test_direct_streams_reach_the_named_task_and_return_task_ids() -> None:
-    class Chooser(Numbers):
-        def send(self, n: int) -> None:
-            task = self.readers[n % 3]
-            self.ids.append((task, self.emit([n], n, "straight", direct_task=task, need_task_ids=True)))
-            self.ids.append((None, self.emit([n], None, "default", need_task_ids=True)))
+    def send(self: Any, n: int) -> None:
+        task = self.readers[n % 3]
+        self.ids.append((task, self.emit([n], n, "straight", direct_task=task, need_task_ids=True)))
+        self.ids.append((None, self.emit([n], None, "default", need_task_ids=True)))
 
-    direct = GroupingSpec(GroupingKind.DIRECT)
-    world = ExecutorHarness(
-        {
-            "s": Part(Chooser, 1, {"default": ["n"], "straight": ["n"]}, direct=["straight"]),
-            "r": Part(Keep, 3, {}, [("s", "straight", direct), ("s", "default", SHUFFLE)]),
-        }
-    )
-    world.run()
-    (spout,) = world.objects("s")
+    spout, (readers,) = delivered(send, (3, {"straight": DIRECT, "default": SHUFFLE}))
     assert all(got == [task] for task, got in spout.ids if task is not None)
     assert Counter(got[0] for task, got in spout.ids if task is None).most_common()[0][1] == 14
-    for index, bolt in enumerate(world.objects("r")):
-        assert [n for stream, n in bolt.got if stream == "straight"] == list(range(index, 40, 3))
-    assert sorted(spout.acked) == list(range(40))
+    for index, got in enumerate(readers):
+        assert [n for stream, n in got if stream == "straight"] == list(range(index, 40, 3))
 
 
 def test_direct_emit_without_reader_is_acked_at_once() -> None:
-    class Chooser(Numbers):
-        def send(self, n: int) -> None:
-            self.emit([n], n, "straight", direct_task=self.readers[0] if n % 3 else None)
+    def send(self: Any, n: int) -> None:
+        self.emit([n], n, "straight", direct_task=self.readers[0] if n % 3 else None)
 
-    direct = GroupingSpec(GroupingKind.DIRECT)
-    world = ExecutorHarness(
-        {
-            "s": Part(Chooser, 1, {"straight": ["n"]}, direct=["straight"]),
-            "r": Part(Keep, 1, {}, [("s", "straight", direct)]),
-            "q": Part(Keep, 1, {}, [("s", "straight", direct)]),
-        }
-    )
-    world.run()
-    assert [n for _, n in world.objects("r")[0].got] == [n for n in range(40) if n % 3]
-    assert sorted(world.objects("s")[0].acked) == list(range(40))
+    _, ((got,), _) = delivered(send, (1, {"straight": DIRECT}), (1, {"straight": DIRECT}))
+    assert [n for _, n in got] == [n for n in range(40) if n % 3]
 
 
 def test_single_direct_reader_rejects_foreign_tasks_beside_other_readers() -> None:
     """A single direct reader rejects tasks that do not read the stream; of several, each takes its own rows."""
 
-    class Chooser(Numbers):
-        def send(self, n: int) -> None:
-            with pytest.raises(ValueError, match="does not read it"):
-                self.emit([n], n, "straight", direct_task=1)
-            self.emit([n], n, "straight", direct_task=self.readers[n % 3])
+    def send(self: Any, n: int) -> None:
+        with pytest.raises(ValueError, match="does not read it"):
+            self.emit([n], n, "straight", direct_task=1)
+        self.emit([n], n, "straight", direct_task=self.readers[n % 3])
 
-    direct = GroupingSpec(GroupingKind.DIRECT)
-    world = ExecutorHarness(
-        {
-            "s": Part(Chooser, 1, {"straight": ["n"]}, direct=["straight"]),
-            "r": Part(Keep, 3, {}, [("s", "straight", direct)]),
-            "a": Part(Keep, 2, {}, [("s", "straight", ALL)]),
-        }
-    )
-    world.run()
-    for index, bolt in enumerate(world.objects("r")):
-        assert [n for _, n in bolt.got] == list(range(index, 40, 3))
-    assert all([n for _, n in bolt.got] == list(range(40)) for bolt in world.objects("a"))
+    _, (direct, all_) = delivered(send, (3, {"straight": DIRECT}), (2, {"straight": ALL}))
+    assert [[n for _, n in got] for got in direct] == [list(range(index, 40, 3)) for index in range(3)]
+    assert [[n for _, n in got] for got in all_] == [list(range(40))] * 2
 
 
 def test_order_holds_across_streams_of_one_reader() -> None:
-    class Alternating(Numbers):
-        def send(self, n: int) -> None:
-            self.emit([n], n, "default" if n % 3 else "other")
+    def send(self: Any, n: int) -> None:
+        self.emit([n], n, "default" if n % 3 else "other")
 
-    world = ExecutorHarness(
-        {
-            "s": Part(Alternating, 1, {"default": ["n"], "other": ["n"]}),
-            "r": Part(Keep, 1, {}, [("s", "default", SHUFFLE), ("s", "other", SHUFFLE)]),
-        }
-    )
-    world.run()
-    assert [n for _, n in world.objects("r")[0].got] == list(range(40))
+    _, ((got,),) = delivered(send, (1, {"default": SHUFFLE, "other": SHUFFLE}))
+    assert [n for _, n in got] == list(range(40))
 
 
 def test_key_without_stable_hash_is_rejected_at_emit_with_its_location() -> None:
     caught: list[Exception] = []
 
-    class Bad(Numbers):
-        def send(self, n: int) -> None:
-            for row in ([[1, 2]], [n, n], "x", [n]):
-                try:
-                    self.emit(row, n)
-                except Exception as error:
-                    caught.append(error)
+    def send(self: Any, n: int) -> None:
+        for row in ([[1, 2]], [n, n], "x", [n]):
+            try:
+                self.emit(row, n)
+            except Exception as error:
+                caught.append(error)
 
-    world = ExecutorHarness(
-        {"s": Part(Bad, 1, {"default": ["n"]}), "r": Part(Keep, 1, {}, [("s", "default", fields("n"))])}
-    )
-    world.run()
+    _, ((got,),) = delivered(send, (1, {"default": fields("n")}))
     key_error, width, kind = caught[:3]
     assert isinstance(key_error, UnsupportedKey)
     assert "component 's', stream 'default', field 'n'" in str(key_error)
     assert "1 fields (n), and 2 values" in str(width)
     assert "not str" in str(kind)
-    assert len(world.objects("r")[0].got) == 40
+    assert len(got) == 40

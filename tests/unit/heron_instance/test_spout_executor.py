@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +11,13 @@ import pytest
 
 from heron_instance.core.pending import PendingWindow
 from heron_runtime.model.dataflow import FailKind
-from heron_runtime.model.ids import root_base
+from heron_runtime.model.ids import SEQUENCE_MASK, root_base
 from heron_runtime.model.plan import PlanVersion
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.data import Reason
 from heronry.api.hooks import TaskHook
-from tests.support.harness.single_spout import SingleSpout, Source
+from stream_manager.core.ack_tracker import AckTracker, column
+from tests.support.harness.single_spout import SingleSpout
 
 MODE = "topology.reliability.mode"
 
@@ -76,17 +78,6 @@ def test_shut_window_opens_for_a_batch_or_after_a_flush_interval() -> None:
     alone.verdict(alone.roots[25:26])
     alone.step(6.0)
     assert alone.spout.calls > calls, "after the flush interval one place is enough"
-
-
-def test_window_of_one_opens_at_once() -> None:
-    alone = SingleSpout({"topology.max.spout.pending": 1})
-    alone.step()
-    alone.step()
-    assert alone.executor.pending.count == 1
-    calls = alone.spout.calls
-    alone.verdict(alone.roots[:1])
-    alone.step(0.01)
-    assert alone.spout.calls == calls + 1
 
 
 def test_paused_spout_takes_acks_and_emits_nothing() -> None:
@@ -236,14 +227,6 @@ def test_spout_times_out_two_buckets_after_the_message_timeout() -> None:
     assert counters["__failed-by-reason/timeout"] == 5
 
 
-def test_verdicts_of_another_incarnation_are_dropped() -> None:
-    alone = SingleSpout({"topology.max.spout.pending": 5})
-    alone.step()
-    alone.verdict([root_base(1, 4) + n for n in range(5)])
-    alone.step()
-    assert alone.spout.acked == []
-
-
 def test_spout_that_raises_is_restarted_unless_the_policy_is_fail() -> None:
     def broken(self: Any) -> None:
         raise OSError("no source")
@@ -288,16 +271,6 @@ def test_failures_are_counted_by_reason_and_component() -> None:
     assert sum(by_reason.values()) == counters["__fail-count/default"]
 
 
-def test_fail_without_a_reason_parameter_is_called_without_one() -> None:
-    failed: list[Any] = []
-    alone = SingleSpout({"topology.max.spout.pending": 3}, fail=lambda self, tup_id: failed.append(tup_id))
-    alone.step()
-    alone.step(10)
-    alone.verdict(alone.roots[:3], Reason(FailKind.FAILED, "r", 2, "because"))
-    alone.step()
-    assert failed == [0, 1, 2]
-
-
 def test_mixed_tracked_and_untracked_rows_and_emit_many() -> None:
     def many(self: Any) -> None:
         if self.n == 0:
@@ -335,11 +308,8 @@ def test_hooks_see_emits_acks_and_fails() -> None:
         def clean_up(self) -> None:
             seen.append("clean")
 
-    def initialize(self: Any, config: Any, context: Any) -> None:
-        Source.initialize(self, config, context)
-        context.add_task_hook(Watch())
-
-    alone = SingleSpout({"topology.max.spout.pending": 2}, initialize=initialize)
+    alone = SingleSpout({"topology.max.spout.pending": 2})
+    alone.spout.context.add_task_hook(Watch())
     alone.step()
     alone.step(10)
     alone.verdict(alone.roots[:1])
@@ -392,45 +362,40 @@ def test_dropped_tuples_are_untracked_for_every_kind_of_emit() -> None:
         def emit(self, info: Any) -> None:
             seen.append((info.values, info.tup_id))
 
-    def initialize(self: Any, config: Any, context: Any) -> None:
-        Source.initialize(self, config, context)
-        context.add_task_hook(Watch())
-
     def next_tuple(self: Any) -> None:
         if self.n == 0:
             self.n = 1
             self.emit_many([["old"], ("new",)], [1, 2])
             self.tasks = [self.emit([age], tup_id=n, need_task_ids=True) for n, age in ((3, "old"), (4, "new"))]
+            for n, age in ((5, "old"), (6, "new")):
+                self.emit([age], tup_id=n)
 
     def emit_time_ms(self: Any, values: Any) -> float:
         return -5000.0 if values[0] == "old" else 0.0
 
-    attributes = {"initialize": initialize, "next_tuple": next_tuple, "emit_time_ms": emit_time_ms}
-    alone = SingleSpout({"topology.spout.drop.older.ms": 1000}, **attributes)
+    config = {"topology.spout.drop.older.ms": 1000}
+    alone = SingleSpout(config, next_tuple=next_tuple, emit_time_ms=emit_time_ms)
+    alone.spout.context.add_task_hook(Watch())
     alone.step()
     alone.step(10)
-    assert seen == [(("new",), 2), (("new",), 4)]
+    assert seen == [(("new",), n) for n in (2, 4, 6)]
     assert alone.spout.tasks == [[], [2]]
-    assert alone.spout.acked == [1, 3]
-    assert len(alone.roots) == 2
+    assert alone.spout.acked == [1, 3, 5]
+    assert len(alone.roots) == 3
 
 
-def test_emit_many_that_raises_emits_nothing_with_or_without_hooks() -> None:
-    for hooks in ([], [TaskHook()]):
+@pytest.mark.parametrize("hooks", [[], [TaskHook()]])
+def test_emit_many_that_raises_emits_nothing_with_or_without_hooks(hooks: list[TaskHook]) -> None:
+    def next_tuple(self: Any) -> None:
+        self.emit_many([["a"], ["b", "too many"]], [1, 2])
 
-        def initialize(self: Any, config: Any, context: Any, hooks: list[TaskHook] = hooks) -> None:
-            Source.initialize(self, config, context)
-            for hook in hooks:
-                context.add_task_hook(hook)
-
-        def next_tuple(self: Any) -> None:
-            self.emit_many([["a"], ["b", "too many"]], [1, 2])
-
-        alone = SingleSpout({"topology.on.exception": "fail"}, initialize=initialize, next_tuple=next_tuple)
-        alone.step()
-        alone.step(10)
-        assert alone.world.telemetry[1].exceptions[:1] == ["ValueError"]
-        assert alone.roots == []
+    alone = SingleSpout({"topology.on.exception": "fail"}, next_tuple=next_tuple)
+    for hook in hooks:
+        alone.spout.context.add_task_hook(hook)
+    alone.step()
+    alone.step(10)
+    assert alone.world.telemetry[1].exceptions[:1] == ["ValueError"]
+    assert alone.roots == []
 
 
 @pytest.mark.parametrize(
@@ -451,3 +416,39 @@ def test_untracked_ids_are_reported_once(
     assert all("s emits" in text and '"topology.reliability.mode": "ATLEAST_ONCE"' in text for text in said)
     untracked = alone.world.telemetry[1].counters["__untracked-ack-count"]
     assert untracked == (0 if config[MODE] == "ATLEAST_ONCE" else 50)
+
+
+def one_by_one(spout: Any) -> None:
+    """Emit five tuples in a call, each routed separately."""
+    for _ in range(5):
+        spout.emit([spout.payload], tup_id=spout.n, need_task_ids=True)
+        spout.n += 1
+
+
+def test_inits_are_cut_where_the_sequence_wraps() -> None:
+    """Each root is in an init before a copy leaves (``Alone.step`` checks), and tracker and table settle it once."""
+    for ahead, ways in itertools.product((1, 3, 7), ({"each": 5}, {"next_tuple": one_by_one})):
+        alone, tracker = SingleSpout({"topology.max.spout.pending": 20}, **ways), AckTracker(1, 30_000)
+        collector = alone.executor.collector
+        tracker.begin(5)
+        collector._sequence = SEQUENCE_MASK + 1 - ahead
+        keys: dict[int, int] = {}
+        inits: list[Any] = []
+        for _ in range(10):
+            for flush in alone.step(6).flushes:
+                inits += flush.inits
+                for frame in flush.frames:
+                    keys.update(zip(column(frame.roots).tolist(), column(frame.keys).tolist(), strict=True))
+        assert alone.roots == [root_base(1, 5) | (SEQUENCE_MASK + 1 - ahead + n) & SEQUENCE_MASK for n in range(20)]
+        for init in inits:
+            tracker.init(init.first_root, init.xors)
+            tracker.check()
+        assert tracker.live == 20
+        columns = [
+            (column(root.to_bytes(8, "little")), column(key.to_bytes(8, "little"))) for root, key in keys.items()
+        ]
+        done = [tracker.ack(roots, xors) for roots, xors in columns]
+        assert [roots.tolist() for roots in done] == [[root] for root in keys]
+        alone.verdict(alone.roots)
+        alone.step()
+        assert sorted(alone.spout.acked) == list(range(20))

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from heron_instance.core.ack_delivery import takes_reason
-from heron_instance.core.input_batch import FailureBuffer
+from heron_instance.core.input_batch import MAX_TEXTS, FailureBuffer
 from heron_instance.core.task_metrics import CounterBuffer
-from heron_instance.core.user_code import LETTER_LOG_SECONDS, Call, NoLock, UserCode, UserErrors
-from heron_runtime.model.dataflow import MAX_REASON_TEXT, FailKind
+from heron_instance.core.user_code import LETTER_LOG_SECONDS, Call, Hooks, NoLock, UserCode, UserErrors
+from heron_runtime.model.dataflow import MAX_REASON_TEXT, FailKind, FailReason
 from heron_runtime.model.ids import root_base
+from heronry.api.hooks import (
+    BoltAckInfo,
+    BoltExecuteInfo,
+    BoltFailInfo,
+    EmitInfo,
+    SpoutAckInfo,
+    SpoutFailInfo,
+    TaskHook,
+)
+from heronry.api.tuples import Tuple, tick_tuple
 
 NOW = 7.5
 
@@ -113,10 +125,10 @@ def test_dead_letter_log_is_limited_to_one_line_in_ten_seconds(caplog: pytest.Lo
         now[0] = 100.0 + seconds
         caplog.clear()
         errors.record_dead_letter("x")
-        logged += [record.getMessage().partition(",")[0] for record in caplog.records] or ["-"]
-    told = "b: dead letters since the last log line: "
+        logged += [record.getMessage() for record in caplog.records] or ["-"]
+    told = "b: dead letters since the last log line: {}, the newest: failed: x\n".format
     # The last two times precede the last logged one: a clock set back must not silence the log.
-    assert logged == [told + "1", "-", "-", told + "3", told + "1", told + "1"]
+    assert logged == [told(1), "-", "-", told(3), told(1), told(1)]
 
 
 def test_reason_keeps_the_start_of_the_message_and_the_end_of_the_traceback() -> None:
@@ -184,3 +196,82 @@ def test_user_code_runs_without_the_lock_and_nested_calls_keep_the_outer_name() 
         assert (user_code.call, lock.held) == (Call("next_tuple", 2000.0), 1)
         lock.release()
     assert (user_code.call, lock.held) == (None, 1)
+
+
+@pytest.mark.parametrize("kind", [FailKind.FAILED, FailKind.EXCEPTION])
+def test_failure_texts_of_one_kind_leave_room_for_another(kind: FailKind) -> None:
+    """User code may give a new text for each failure, so only the first texts of a kind are sent."""
+    failures, other = FailureBuffer("b", 2), ({FailKind.FAILED, FailKind.EXCEPTION} - {kind}).pop()
+    for n in range(MAX_TEXTS + 1):
+        failures.add_roots([root_base(1, 5) + n], kind, f"no {n}")
+    failures.add_roots([root_base(1, 5) + 99], other, "boom")
+    told = [(fail.reason.kind, fail.reason.message) for fail in failures.take()]
+    assert told == [*((kind, f"no {n}") for n in range(MAX_TEXTS)), (kind, ""), (other, "boom")]
+
+
+def test_failures_without_roots_do_not_block_others() -> None:
+    failures = FailureBuffer("b", 2)
+    failures.add_roots([], FailKind.FAILED, "of untracked tuples")
+    failures.add_roots([root_base(1, 5) + 7], FailKind.FAILED, "no")
+    failures.add_roots([root_base(3, 5) + 1], FailKind.EXCEPTION, "boom")
+    assert [(fail.task, fail.reason.message) for fail in failures.take()] == [(1, "no"), (3, "boom")]
+    assert not failures.waiting()
+
+
+def test_hook_that_raises_in_clean_up_does_not_stop_others(caplog: pytest.LogCaptureFixture) -> None:
+    ended: list[str] = []
+
+    class Raises(TaskHook):
+        def clean_up(self) -> None:
+            ended.append("raises")
+            raise OSError("it was closed before")
+
+    class Ends(TaskHook):
+        def clean_up(self) -> None:
+            ended.append("ends")
+
+    context: Any = SimpleNamespace(hooks=[Raises(), Ends()])
+    Hooks(context, 1, lambda name, n: None, lambda: 0.0).clean_up()
+    assert ended == ["raises", "ends"]
+    assert "task hook Raises.clean_up raised" in caplog.text
+
+
+def test_each_exception_of_a_hook_is_counted() -> None:
+    class Raises(TaskHook):
+        def spout_ack(self, info: Any) -> None:
+            raise OSError("no")
+
+    counted: Counter[str] = Counter()
+    context: Any = SimpleNamespace(hooks=[Raises(), TaskHook(), Raises()])
+    Hooks(context, 1, lambda name, n: counted.update({name: int(n)}), lambda: 0.0).spout_ack(7, 1.0)
+    assert counted == {"__hook-exception-count": 2}
+
+
+def test_hooks_receive_complete_information() -> None:
+    seen: list[Any] = []
+
+    def notes(self: Any, info: Any) -> None:
+        seen.append(info)
+
+    methods = ("emit", "spout_ack", "spout_fail", "bolt_execute", "bolt_ack", "bolt_fail")
+    hook = type("Notes", (TaskHook,), dict.fromkeys(methods, notes))()
+    context: Any = SimpleNamespace(hooks=[])
+    hooks = Hooks(context, 4, lambda name, n: None, lambda: 3.0)
+    assert not hooks
+    context.hooks.append(hook)
+    assert hooks
+    batch: Any = SimpleNamespace(arrived_ms=2750.0)
+    tup, tick, reason = Tuple((1,), 0, batch), tick_tuple(1), FailReason(FailKind.FAILED, "b", 2, "no")
+    assert hooks.spout_emits((1,), "id", "odd", 7) is True
+    assert hooks.bolt_emits((1,), [tup], "odd", 7) is True
+    hooks.spout_ack("id", 12.5)
+    hooks.spout_fail("id", 12.5, reason)
+    hooks.bolt_execute(tup, 1.5)
+    hooks.bolt_ack(tup)
+    hooks.bolt_fail(tup)
+    hooks.bolt_ack(tick)
+    assert seen == [
+        EmitInfo((1,), "odd", 4, "id", 7), EmitInfo((1,), "odd", 4, None, 7), SpoutAckInfo("id", 4, 12.5),
+        SpoutFailInfo("id", 4, 12.5, reason), BoltExecuteInfo(tup, 4, 1.5), BoltAckInfo(tup, 4, 250.0),
+        BoltFailInfo(tup, 4, 250.0), BoltAckInfo(tick, 4, 0.0),
+    ]  # fmt: skip

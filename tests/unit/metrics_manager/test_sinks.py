@@ -1,4 +1,4 @@
-"""Metrics sinks: JSON lines in a file, Prometheus over HTTP, and isolation of failing sinks."""
+"""Metrics sinks: JSON lines, Prometheus, Graphite and StatsD with real listeners, and isolation of failing sinks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -13,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from heron_runtime.launch import Launch
@@ -26,6 +29,16 @@ from metrics_manager.process import SinkRunner, find_sinks
 from metrics_manager.sinks import SinkContext, jsonlines
 from metrics_manager.sinks.jsonlines import JsonLinesSink
 from metrics_manager.sinks.prometheus import LABELS, PrometheusSink
+from metrics_manager.sinks.text_protocols import (
+    Differences,
+    GraphiteSink,
+    ProcessValues,
+    StatsdSink,
+    datagrams,
+    graphite_lines,
+    metric_path,
+    parse_address,
+)
 from tests.support.distributions import write_distribution
 
 
@@ -42,15 +55,25 @@ def word(incarnation: int = 1, **counters: float) -> ProcessMetrics:
     )  # fmt: skip
 
 
+def make_context(folder: Path, **settings: object) -> SinkContext:
+    launch = Launch("local", "me", "default", "words", "words-1", "", str(folder), str(folder), settings=settings)
+    return SinkContext(launch, 1, Collection(), Telemetry("__metricsmgr__", "metricsmgr-1", 1, 0, 1))
+
+
 @pytest.fixture
 def context(tmp_path: Path) -> SinkContext:
-    launch = Launch("local", "me", "default", "words", "words-1", "memory://", str(tmp_path), str(tmp_path))
-    return SinkContext(launch, 1, Collection(), Telemetry("__metricsmgr__", "metricsmgr-1", 1, 0, 1))
+    return make_context(tmp_path)
 
 
 def collection(context: SinkContext) -> Collection:
     assert isinstance(context.metrics, Collection)
     return context.metrics
+
+
+def written(folder: Path) -> list[str]:
+    """Return the lines of the file of reports."""
+    path = folder / "metrics" / "metrics-1.jsonl"
+    return path.read_text().splitlines() if path.exists() else []
 
 
 async def test_json_lines_contain_each_report_once(context: SinkContext, tmp_path: Path) -> None:
@@ -60,7 +83,7 @@ async def test_json_lines_contain_each_report_once(context: SinkContext, tmp_pat
     collection(context).take(word())
     await sink.flush()
     await sink.flush()
-    (line,) = [json.loads(text) for text in (tmp_path / "metrics" / "metrics-1.jsonl").read_text().splitlines()]
+    line = json.loads(*written(tmp_path))
     assert line["counters"]["__emit-count/default"] == 10
     assert line["latencies"]["__complete-latency/default"]["p99"] == pytest.approx(8.0, rel=0.01)
     assert line["exceptions"][0]["message"] == "bad\nline"
@@ -72,10 +95,10 @@ async def test_restored_reports_are_not_written_again(context: SinkContext, tmp_
     sink = JsonLinesSink()
     await sink.open(replace(context, restored=context.metrics.version))
     await sink.flush()
-    assert not (tmp_path / "metrics" / "metrics-1.jsonl").exists()
+    assert written(tmp_path) == []
     collection(context).take(word(incarnation=2))
     await sink.flush()
-    assert len((tmp_path / "metrics" / "metrics-1.jsonl").read_text().splitlines()) == 1
+    assert len(written(tmp_path)) == 1
 
 
 async def test_abandoned_flush_writes_its_lines_once(
@@ -97,10 +120,10 @@ async def test_abandoned_flush_writes_its_lines_once(
     go_on.set()
     await sink.flush()
     await sink.flush()
-    assert len((tmp_path / "metrics" / "metrics-1.jsonl").read_text().splitlines()) == 1
+    assert len(written(tmp_path)) == 1
     collection(context).take(word(incarnation=2))
     await sink.flush()
-    assert len((tmp_path / "metrics" / "metrics-1.jsonl").read_text().splitlines()) == 2
+    assert len(written(tmp_path)) == 2
 
 
 def test_file_is_rotated_and_bounded(tmp_path: Path) -> None:
@@ -193,7 +216,7 @@ class Slow(Bad):
         await asyncio.Event().wait()
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def wait_until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not condition():
             await asyncio.sleep(0.005)
@@ -205,17 +228,16 @@ async def test_failing_and_slow_sinks_do_not_block_others(
     monkeypatch.setattr(process, "LAST_FLUSH_SECONDS", 0.05)
     caplog.set_level(logging.INFO)
     runners = [SinkRunner(n, f, context) for n, f in (("bad", Bad), ("slow", Slow), ("jsonlines", JsonLinesSink))]
-    path = tmp_path / "metrics" / "metrics-1.jsonl"
     for number in range(1, 5):
         collection(context).take(word(incarnation=number))
         before = Bad.flushes
         for each in runners:
             each.beat()
-        await until(lambda n=number: path.exists() and len(path.read_text().splitlines()) >= n)
-        await until(lambda b=before: Bad.flushes > b)
+        await wait_until(lambda n=number: len(written(tmp_path)) >= n)
+        await wait_until(lambda b=before: Bad.flushes > b)
     Bad.works = True
     runners[0].beat()
-    await until(lambda: "works again" in caplog.text)
+    await wait_until(lambda: "works again" in caplog.text)
     for each in runners:
         await each.stop()
     counters = context.telemetry.report(0.0).counters
@@ -238,3 +260,121 @@ def test_unimportable_sink_is_logged_with_its_distribution(
     monkeypatch.syspath_prepend(write_distribution(tmp_path, "my-sinks", offers))
     assert list(find_sinks(["mine", "jsonlines"])) == ["jsonlines"]
     assert "'mine' of my-sinks 1.0 cannot be loaded" in caplog.text
+
+
+def report(executed: float, when: float | None = None) -> ProcessMetrics:
+    sketch = encode_sketch(Sketch.of([10.0] * 100))
+    return ProcessMetrics(
+        "count", "container_1_count_3", 1, 3, 7, when or time.time(), {"__execute-count/word/default": executed},
+        {"__pending-acked-count": 12.0}, {"__process-latency/word/default": sketch},
+    )  # fmt: skip
+
+
+@given(st.text(max_size=300), st.text(max_size=300), st.floats(allow_nan=True))
+def test_graphite_line_has_three_words(component: str, name: str, value: float) -> None:
+    process = ProcessValues(component, "i", 1_000.0, {name: value})
+    for line in graphite_lines("heron.prod", "t", [process]):
+        path, number, moment = line.split(" ")
+        assert path == metric_path("heron.prod", "t", process, name)
+        assert float(number) == pytest.approx(value)
+        assert moment == "1000\n"
+        assert path.isascii()
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=20))
+def test_sent_differences_sum_to_the_total(steps: list[tuple[int, bool]]) -> None:
+    differences, total, told = Differences(), 0, 0.0
+    for growth, leaves in steps:
+        total += growth
+        lines = differences.take("heron", "t", [ProcessValues("c", "i", 0.0, {"n": float(total)})])
+        if leaves:
+            told += sum(float(line.split(":")[1].split("|")[0]) for line in lines)
+            differences.sent()
+    lines = differences.take("heron", "t", [ProcessValues("c", "i", 0.0, {"n": float(total)})])
+    assert told + sum(float(line.split(":")[1].split("|")[0]) for line in lines) == total
+
+
+@given(st.lists(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=90)))
+def test_datagrams_hold_complete_lines_and_are_small(lines: list[str]) -> None:
+    packets = list(datagrams(lines, 64))
+    assert all(0 < len(packet) <= 64 for packet in packets)
+    assert [line for packet in packets for line in packet.decode().split("\n")] == [n for n in lines if len(n) <= 64]
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:0", "host:70000", "host:x"])
+def test_invalid_address_is_rejected(text: str) -> None:
+    with pytest.raises(ValueError, match="host:port"):
+        parse_address(text)
+    assert parse_address("[::1]:2003") == ("::1", 2003)
+
+
+async def test_graphite_receives_totals_and_again_after_a_disconnect(tmp_path: Path) -> None:
+    lines: asyncio.Queue[str] = asyncio.Queue()
+    writers: list[asyncio.StreamWriter] = []
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        while data := await reader.readline():
+            lines.put_nowait(data.decode())
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    where = {"heron.metrics.graphite.address": f"127.0.0.1:{port}", "heron.metrics.prefix": "prod.heron"}
+    opened = make_context(tmp_path, **where)
+    sink = GraphiteSink()
+    await sink.open(opened)
+    collection(opened).take(report(40.0))
+    await sink.flush()
+    name = "prod.heron.words.count.container_1_count_3"
+    found = {(line := await asyncio.wait_for(lines.get(), 30)).split(" ")[0]: line for _ in range(6)}
+    assert found[f"{name}.__execute-count.word.default"].split(" ")[1] == "40"
+    assert float(found[f"{name}.__process-latency.word.default.p99"].split(" ")[1]) == pytest.approx(10, rel=0.02)
+    assert found[f"{name}.__pending-acked-count"].split(" ")[1] == "12"
+    for writer in writers:
+        writer.transport.abort()
+    failures = 0
+    async with asyncio.timeout(60):
+        while lines.empty():
+            try:
+                await sink.flush()
+            except OSError:
+                failures += 1
+            await asyncio.sleep(0.01)
+    await sink.close()
+    server.close()
+    for writer in writers:
+        writer.close()
+
+
+async def test_unavailable_graphite_raises_instead_of_hanging(tmp_path: Path) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+        opened = make_context(tmp_path, **{"heron.metrics.graphite.address": address})
+        collection(opened).take(report(1.0))
+        sink = GraphiteSink()
+        await sink.open(opened)
+        with pytest.raises(OSError, match=r"."):
+            await sink.flush()
+        await sink.close()
+
+
+async def test_statsd_receives_differences_over_udp(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.setblocking(False)
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        opened = make_context(tmp_path, **{"heron.metrics.statsd.address": address})
+        sink = StatsdSink()
+        await sink.open(opened)
+        counted = []
+        for total in (40.0, 40.0, 65.0):
+            collection(opened).take(report(total))
+            await sink.flush()
+            data = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(listener, 2000), 30)
+            lines = data.decode().split("\n")
+            assert all(line.startswith("heron.words.count.container_1_count_3.") for line in lines)
+            counted += [line.split(":")[1] for line in lines if line.endswith("|c")]
+            assert [line for line in lines if line.endswith(":12|g")]
+        assert counted == ["40|c", "25|c"]
+        await sink.close()

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heron_runtime.model.dataflow import MAX_REASON_TEXT
 from heron_runtime.model.ids import DEFAULT_STREAM
 from heronry.api.component import BasicBolt
 from heronry.api.dead_letters import DeadLetter
@@ -91,37 +90,6 @@ def world_of(
 def letter_of(world: StatefulExecutorHarness) -> DeadLetter:
     ((_, values),) = world.objects("letters")[0].rows
     return DeadLetter(*values)
-
-
-def test_letter_texts_are_bounded_and_encodable() -> None:
-    class Odd(Exception):
-        def __str__(self) -> str:
-            raise RuntimeError("no text")
-
-    class Long(Raises):
-        def process(self, tup: Any) -> None:
-            raise ValueError("\ud800" + "x" * 100_000)
-
-    class Strange(Raises):
-        def process(self, tup: Any) -> None:
-            raise Odd
-
-    letter = letter_of(world_of(Long))
-    assert len(letter.error) == len(letter.traceback) == MAX_REASON_TEXT
-    assert letter.error.startswith(r"ValueError: \ud800xxx")
-    assert letter_of(world_of(Strange)).error == "Odd: (no text: __str__ raised RuntimeError)"
-
-
-def test_log_has_one_dead_letter_line_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
-    world = world_of(Raises)
-    source: Any = world.objects("s")[0]
-    for seconds in (0, 1, 5, 9, 12, 13):
-        world.wall_s = seconds + 0.5
-        source.records, source.at = (Record(0, seconds, (), "raise"),), 0
-        world.run()
-    assert len(world.objects("letters")[0].rows) == 7
-    told = [message.partition("\n")[0] for message in caplog.messages]
-    assert told == [f"b: dead letters since the last log line: {n}, the newest: ValueError: bad" for n in (1, 5)]
 
 
 def test_letter_omits_values_that_exceed_the_tuple_limit() -> None:

@@ -97,24 +97,24 @@ def fails(world: Any) -> None:
     assert world.telemetry[SPOUT].exceptions == ["ForeignThreadEmit"]
 
 
-def test_foreign_emit_between_calls_is_rejected() -> None:
-    for emit in EMITS:
-        threads = Told()
-        world, source = world_of(threads)
-        world.run()
-        refused(threads, lambda source=source, emit=emit: emit(source))
-        fails(world)
+@pytest.mark.parametrize("emit", EMITS)
+def test_foreign_emit_between_calls_is_rejected(emit: Callable[[Source], object]) -> None:
+    threads = Told()
+    world, source = world_of(threads)
+    world.run()
+    refused(threads, lambda: emit(source))
+    fails(world)
 
 
-def test_foreign_emit_during_a_call_is_rejected_once_user_threads_exist() -> None:
-    for emit in EMITS:
-        threads = Told()
-        world, source = world_of(threads)
-        threads.alive += 1
-        source.rows = 5
-        source.inside = lambda source=source, emit=emit, threads=threads: refused(threads, lambda: emit(source))
-        world.step(SPOUT)
-        fails(world)
+@pytest.mark.parametrize("emit", EMITS)
+def test_foreign_emit_during_a_call_is_rejected_once_user_threads_exist(emit: Callable[[Source], object]) -> None:
+    threads = Told()
+    world, source = world_of(threads)
+    threads.alive += 1
+    source.rows = 5
+    source.inside = lambda: refused(threads, lambda: emit(source))
+    world.step(SPOUT)
+    fails(world)
 
 
 def test_ended_library_threads_do_not_enable_the_check() -> None:

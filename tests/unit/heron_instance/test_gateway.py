@@ -1,4 +1,4 @@
-"""Gateway links across generations: what is opened, discarded and reported at a change."""
+"""Gateway and a scripted stream manager: credit, order of sending and reading, and links across generations."""
 
 from __future__ import annotations
 
@@ -20,25 +20,28 @@ from heron_runtime.model.ids import PROTOCOL_VERSION
 from heron_runtime.net.frames import Tag
 from heron_runtime.net.link import EOF
 from heron_runtime.wire.control import Credit, InstanceHello, Leave, StreamManagerHello
-from heron_runtime.wire.data import Frame
+from heron_runtime.wire.data import Frame, Packet, Verdict
 from heron_runtime.wire.metrics import ProcessMetrics
 
-PATIENCE_SECONDS = 20.0
-REPORT = ProcessMetrics("s", "container_1_s_1", 1, 1, 0, 0.0)
+PATIENCE_SECONDS = 60.0
+REPORT = ProcessMetrics("s", "container_1_s_1", 1, 1, 3, 0.0)
 
 
 class Stream:
-    """Gateway's end of a stream."""
+    """Gateway's end of a stream. While ``holds`` is unset, a write waits."""
 
     def __init__(self) -> None:
         self.heard: asyncio.Queue[Any] = asyncio.Queue()
         self.said: asyncio.Queue[Any] = asyncio.Queue()
+        self.holds = asyncio.Event()
+        self.holds.set()
 
     async def read(self) -> Any:
         return await self.heard.get()
 
     async def write(self, message: Any) -> None:
         self.said.put_nowait(message)
+        await self.holds.wait()
 
     async def done_writing(self) -> None:
         self.heard.put_nowait(EOF)
@@ -74,21 +77,32 @@ class Links:
         self.opened.put_nowait(stream)
         return stream
 
-    async def pair(self) -> tuple[Stream, Stream, int]:
-        """Return the next link and the generation of its hello."""
-        control = await self.opened.get()
-        hello = await control.said.get()
+    async def pair(self, *control: Any) -> tuple[Stream, Stream, int]:
+        """Return the next link and the generation of its hello; ``control`` follows before the data stream opens."""
+        first = await self.opened.get()
+        for message in control:
+            first.heard.put_nowait(message)
+        hello = await first.said.get()
         assert isinstance(hello, InstanceHello)
-        return control, await self.opened.get(), hello.generation
+        return first, await self.opened.get(), hello.generation
 
 
-def play(folder: Path, patch: pytest.MonkeyPatch, script: Callable[[Gateway, Links, Inbox], Any]) -> None:
-    launch = Launch("local", "me", "d", "t", "t-1", f"files://{folder}/state", str(folder), str(folder))
+def flush(frames: int, values: bytes) -> Flush:
+    return Flush(frames=[Frame(1, 0, 2, 1, 1, 0, values) for _ in range(frames)])
 
-    async def run() -> None:
+
+Play = Callable[[Callable[[Gateway, Links, Inbox], Any]], None]
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
+    """Return a function that runs a script with a gateway."""
+    launch = Launch("local", "me", "d", "t", "t-1", f"files://{tmp_path}/state", str(tmp_path), str(tmp_path))
+
+    async def run(script: Callable[[Gateway, Links, Inbox], Any]) -> None:
         links, inbox = Links(), Inbox()
-        patch.setattr(gateway_module, "connect", links.connect)
-        patch.setattr(gateway_module, "CLOSE_SECONDS", 0.0)
+        monkeypatch.setattr(gateway_module, "connect", links.connect)
+        monkeypatch.setattr(gateway_module, "CLOSE_SECONDS", 0.0)
         gateway = Gateway(LinkSetup(launch, 1, 1, 3, lambda name, n: None, "s3cret"), inbox)
         task = asyncio.get_running_loop().create_task(gateway.run(lambda: REPORT))
         try:
@@ -98,7 +112,7 @@ def play(folder: Path, patch: pytest.MonkeyPatch, script: Callable[[Gateway, Lin
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    asyncio.run(run())
+    return lambda script: asyncio.run(run(script))
 
 
 async def told(inbox: Inbox, *kinds: type) -> list[Any]:
@@ -110,7 +124,47 @@ async def told(inbox: Inbox, *kinds: type) -> list[Any]:
         await asyncio.sleep(0.01)
 
 
-def test_link_belongs_to_the_joined_generation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_hello_resets_the_credit(play: Play) -> None:
+    async def script(gateway: Gateway, links: Links, _: Inbox) -> None:
+        gateway.post([flush(1, bytes(100))])
+        _, data, _ = await links.pair(Credit(1 << 30))
+        assert len((await data.said.get()).frames) == 1
+        data.heard.put_nowait(EOF)
+        control, data, _ = await links.pair()
+        gateway.post([flush(5, bytes(100))])
+        control.heard.put_nowait(Credit(1))
+        assert len((await data.said.get()).frames) == 1, "one frame oversteps a limit of one byte, and no more go"
+
+    play(script)
+
+
+def test_backlog_is_sent_before_verdicts_are_read(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def script(gateway: Gateway, links: Links, inbox: Inbox) -> None:
+        sent_before: list[bool] = []
+        put = inbox.put
+
+        def look(item: Any) -> None:
+            if isinstance(item, Packet):
+                sent_before.append(gateway._outgoing.empty())
+            put(item)
+
+        monkeypatch.setattr(inbox, "put", look)
+        gateway.post([flush(64, bytes(64 * 1024))])
+        _, data, _ = await links.pair(Credit(1 << 30))
+        data.holds.clear()
+        data.heard.put_nowait(Packet(1, verdicts=[Verdict(1, b"")]))
+        await data.said.get()
+        for _ in range(20):  # time for the gateway to read
+            await asyncio.sleep(0)
+        data.holds.set()
+        while not sent_before:
+            await asyncio.sleep(0.01)
+        assert sent_before == [True]
+
+    play(script)
+
+
+def test_link_belongs_to_the_joined_generation(play: Play) -> None:
     async def script(gateway: Gateway, links: Links, inbox: Inbox) -> None:
         _, _, first = await links.pair()
         assert first == 0
@@ -124,10 +178,10 @@ def test_link_belongs_to_the_joined_generation(tmp_path: Path, monkeypatch: pyte
         _, _, third = await links.pair()
         assert third == 0, "it is not opened again"
 
-    play(tmp_path, monkeypatch, script)
+    play(script)
 
 
-def test_join_during_a_connect_adopts_that_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_join_during_a_connect_adopts_that_link(play: Play) -> None:
     async def script(gateway: Gateway, links: Links, inbox: Inbox) -> None:
         links.gate.clear()
         while not links.at_gate:
@@ -142,16 +196,16 @@ def test_join_during_a_connect_adopts_that_link(tmp_path: Path, monkeypatch: pyt
         assert links.control_streams == 1
         assert not [item for item in inbox.take(0) if isinstance(item, Unlinked)]
 
-    play(tmp_path, monkeypatch, script)
+    play(script)
 
 
-def test_leaving_discards_waiting_data_without_notice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaving_discards_waiting_data_without_notice(play: Play) -> None:
     async def script(gateway: Gateway, links: Links, inbox: Inbox) -> None:
         await links.pair()
         gateway.join(3)
         await links.pair()
         await told(inbox, Linked)
-        gateway.post([Flush(frames=[Frame(1, 0, 2, 1, 1, 0, b"old")])])  # no credit, so it waits
+        gateway.post([flush(1, b"old")])  # no credit, so it waits
         gateway.report_task(TaskReport(3, restored=True))
         await asyncio.to_thread(gateway.leave_generation)
         assert not [item for item in inbox.take(0) if isinstance(item, Unlinked)]
@@ -163,17 +217,14 @@ def test_leaving_discards_waiting_data_without_notice(tmp_path: Path, monkeypatc
         assert generation == 4
         assert await control.until(TaskReport) == TaskReport(4)
         control.heard.put_nowait(Credit(1 << 20))
-        gateway.post([Flush(frames=[Frame(1, 0, 2, 1, 1, 0, b"new")])])
-        packet = await data.said.get()
-        assert [frame.values for frame in packet.frames] == [b"new"]
+        gateway.post([flush(1, b"new")])
+        assert [frame.values for frame in (await data.said.get()).frames] == [b"new"]
 
-    play(tmp_path, monkeypatch, script)
+    play(script)
 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["meanwhile", "before"])
-def test_leaving_a_generation_returns_if_the_gateway_must_leave(
-    waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leaving_a_generation_returns_if_the_gateway_must_leave(waits: bool, play: Play) -> None:
     """The executor thread then finds ``LeaveRequested`` in the inbox, and the process exits as replaced."""
     gateways: list[Gateway] = []
     leaving = threading.Thread(target=lambda: gateways[0].leave_generation())
@@ -189,7 +240,7 @@ def test_leaving_a_generation_returns_if_the_gateway_must_leave(
         links.gate.set()
         assert await told(inbox, LeaveRequested)
 
-    play(tmp_path, monkeypatch, script)
+    play(script)
     if not waits:
         leaving.start()
     leaving.join(PATIENCE_SECONDS)

@@ -1,7 +1,8 @@
-"""Ownership of splits and expiry of entries, each compared with an exhaustive model."""
+"""Undoable mapping, ownership of splits and expiry of entries, each compared with an exhaustive model."""
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -9,8 +10,47 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_instance.core.state.keyed_state import SPARE_ENTRIES, ExpiryQueue
-from heron_instance.core.state.task_state import Listed, SplitNotOwned, SplitPositions
+from heron_instance.core.state.task_state import Listed, SplitNotOwned, SplitPositions, UndoableMapping
 from heron_runtime.model.keys import group_of
+
+CHANGES = st.lists(
+    st.tuples(st.sampled_from(("set", "append", "append", "delete", "begin", "keep", "undo")), st.sampled_from("abc")),
+    max_size=40,
+)
+
+
+@given(CHANGES)
+def test_undo_reverts_changes_in_place(steps: list[tuple[str, str]]) -> None:
+    mapping, model = UndoableMapping(), dict[Any, Any]()
+    before: dict[Any, Any] | None = None
+    for number, (what, key) in enumerate(steps):
+        match what:
+            case "set":
+                mapping[key] = [number]
+                model[key] = [number]
+            case "append" if key in model:
+                mapping[key].append(number)
+                model[key].append(number)
+            case "append" | "delete" if key not in model:
+                with pytest.raises(KeyError):
+                    mapping[key].append(number) if what == "append" else mapping.__delitem__(key)
+            case "delete":
+                del mapping[key]
+                del model[key]
+            case "begin":
+                mapping.begin()
+                before = copy.deepcopy(model)
+            case "keep":
+                mapping.keep()
+                before = None
+            case "undo":
+                mapping.undo()
+                model, before = (model if before is None else before), None
+        assert (key in mapping) == (key in model)
+        assert len(mapping) == len(model)
+        assert sorted(mapping) == sorted(model)
+        assert eval(repr(mapping)) == model
+
 
 TASKS = (3, 5, 9)
 NAMES = [f"part-{n}" for n in range(8)]

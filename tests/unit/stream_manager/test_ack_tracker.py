@@ -113,7 +113,7 @@ def test_tracker_agrees_with_a_dict_for_any_interleaving(
             assert tracker.late == before + 3
             got = want = []
         else:
-            now_ms += rng.randrange(0, 1500)
+            now_ms += rng.choice([rng.randrange(0, 1500), 60_000])  # a late tick rotates one bucket
             want, got = model.tick(now_ms), tracker.tick(now_ms).tolist()
         assert sorted(got) == sorted(want)
         settled += got
@@ -150,16 +150,6 @@ def test_root_expires_within_its_bounds(buckets: int, timeout_ms: int, tick_ms: 
     assert timeout_ms <= age <= buckets * (interval + tick_ms)
 
 
-def test_late_tick_rotates_one_bucket() -> None:
-    tracker = AckTracker(TASK, 3000, 4, 0)
-    tracker.begin(INCARNATION)
-    for bucket in range(3):
-        tracker.init(BASE | (10 * bucket), data([5]))
-        tracker.tick(1000 * (bucket + 1))
-    expired = [len(tracker.tick(60_000)), len(tracker.tick(60_100)), len(tracker.tick(60_999))]
-    assert expired == [1, 0, 0]
-
-
 def test_stuck_root_costs_one_entry_while_millions_pass() -> None:
     tracker = AckTracker(TASK, 30_000, 3, 0, min_slots=1 << 10, max_slots=1 << 12)
     tracker.begin(INCARNATION)
@@ -174,16 +164,6 @@ def test_stuck_root_costs_one_entry_while_millions_pass() -> None:
     tracker.check()
     assert tracker.ack(array([stuck]), array([42])).tolist() == [stuck]
     assert tracker.live == 0
-
-
-def test_displaced_roots_expire() -> None:
-    tracker = AckTracker(TASK, 2000, 3, 0, min_slots=4, max_slots=4)
-    tracker.begin(INCARNATION)
-    tracker.init(BASE, data([1, 2, 3, 4]))
-    tracker.init(BASE | 4, data([1, 2]))
-    assert tracker.overflow == 2
-    expired = [tracker.tick(now).tolist() for now in (1000, 2000, 3000)]
-    assert [sorted(e) for e in expired] == [[], [], roots_from(0, 6)]
 
 
 def test_new_incarnation_discards_older_roots() -> None:
@@ -239,6 +219,7 @@ def test_root_zero_is_rejected_despite_free_slots() -> None:
         with pytest.raises(ValueError, match="root 0 is not a valid root"):
             tracker.fail(array(roots))
     tracker.check()
+    assert tracker.tick(10**9).tolist() == [], "without a timeout none expires"
     assert (tracker.live, tracker.late) == (1, 0)
     assert tracker.ack(array([BASE | 5]), array([1])).tolist() == [BASE | 5]
 
@@ -254,10 +235,3 @@ def test_roots_expire_for_any_gaps_between_ranges(firsts: tuple[int, ...]) -> No
     assert sorted(expired) == sorted(
         root for first, count in zip(firsts, (1, 2, 1), strict=True) for root in roots_from(first, count)
     )
-
-
-def test_roots_do_not_expire_without_timeouts() -> None:
-    tracker = AckTracker(TASK, None)
-    tracker.begin(INCARNATION)
-    tracker.init(BASE, data([1]))
-    assert tracker.tick(10**9).tolist() == []

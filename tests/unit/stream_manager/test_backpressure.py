@@ -323,9 +323,9 @@ def test_newer_checkpoint_command_does_not_overtake_the_plan() -> None:
     credit, more = (peer_credit([CreditGrant(limit, task=1)], light) for limit in (10, 30))
     weights, plan, wish = TaskWeights((TaskWeight(1, 5),)), PlanUpdate(make_plan(), 2), CheckpointCommand(2, under=7)
     old = CheckpointCommand(1, under=6), PlanUpdate(make_plan(), 1)
-    for message in (TaskWeights((TaskWeight(1, 9),)), credit, *old, weights, more, plan, wish):
+    for message in (TaskWeights((TaskWeight(1, 9),)), credit, Pause(True), *old, weights, more, plan, wish):
         outbox.put(message)
-    assert [outbox.take() for _ in range(5)] == [weights, more, plan, wish, None]
+    assert [outbox.take() for _ in range(6)] == [weights, more, Pause(True), plan, wish, None]
 
 
 CAUSE = Cause(CauseKind.TASK, "split", 2, 1, 0)

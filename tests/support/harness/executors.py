@@ -33,6 +33,7 @@ from heron_runtime.model.topology import (
 from heron_runtime.wire.data import Frame, Reason, Verdict
 from tests.support.definitions import plan_of, round_robin_packing, topology_spec
 
+SHUFFLE = GroupingSpec(GroupingKind.SHUFFLE)
 ALL = GroupingSpec(GroupingKind.ALL)
 
 

@@ -13,6 +13,7 @@ from heron_runtime.state.store import (
     Delete,
     InvalidPath,
     Node,
+    NoNode,
     SessionState,
     Set,
     StateStore,
@@ -124,6 +125,21 @@ def test_nested_folder_has_its_own_nodes_owners_and_watches(world: StoreClients)
     wait_until(lambda: other.children("/containers/t") == ["2"], "its node goes, and no other")
     other.commit([Delete("/containers/t/2")])
     assert other.children("/containers/t") == []
+
+
+def test_only_the_owner_passes_check_owner(world: StoreClients) -> None:
+    owner, other = world.client(), world.client()
+    owner.commit([Create("/tmanagers/t", b"", ephemeral=True)])
+    assert owner.commit([CheckOwner("/tmanagers/t"), Set("/tmanagers/t", b"new")]) == [0, 1]
+    assert owner.commit([CheckOwner("/tmanagers/t")]) == [1]
+    with pytest.raises(BadVersion):
+        other.commit([CheckOwner("/tmanagers/t")])
+    other.commit([Create("/tmanagers/u", b"", ephemeral=True)])
+    with pytest.raises(BadVersion):
+        other.commit([CheckOwner("/tmanagers/t")])
+    assert other.commit([Delete("/tmanagers/t")]) == [-1]  # any client may delete
+    with pytest.raises(NoNode):
+        owner.commit([CheckOwner("/tmanagers/t")])
 
 
 def test_lost_session_removes_its_nodes_and_a_new_one_begins(world: StoreClients) -> None:

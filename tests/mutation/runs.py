@@ -179,6 +179,7 @@ class _Plugin:
     """
 
     def __init__(self, laws: str) -> None:
+        self._laws = laws
         self._only_laws = laws == AT_LENGTH
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -189,7 +190,7 @@ class _Plugin:
     def pytest_sessionstart(self) -> None:
         """Set the profile after ``tests/conftest.py``, before the tests are read."""
         hypothesis.settings.register_profile(
-            "mutation", hypothesis.settings.get_profile("heronry"), database=None, derandomize=True,
+            "mutation", hypothesis.settings.get_profile(self._laws), database=None, derandomize=True,
             phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate),
         )  # fmt: skip
         hypothesis.settings.load_profile("mutation")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from heron_runtime.model.dataflow import FailKind, FailReason
 from heron_runtime.model.ids import DEFAULT_STREAM
-from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan
+from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.topology import (
     ComponentKind,
     ComponentSpec,
@@ -27,6 +27,7 @@ from heron_runtime.model.topology import (
 )
 from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
 from heronry.api.tuples import Tuple
+from tests.support.definitions import round_robin_packing
 
 from .oracle import Copy
 from .simulation import Violation
@@ -406,16 +407,4 @@ def _habits(rng: random.Random, kind: str, heavy: bool) -> Habits:
 
 def pack(topology: TopologyDefinition, containers: int, rng: random.Random | None = None) -> PackingPlan:
     """Number tasks in order of the components, and assign them to containers in turn or at random."""
-    tasks: list[tuple[int, str, int]] = []
-    for spec in topology.components:
-        for index in range(spec.parallelism):
-            tasks.append((len(tasks) + 1, spec.name, index))
-    containers = min(containers, len(tasks))
-    homes = [n % containers for n in range(len(tasks))]
-    if rng is not None:
-        rng.shuffle(homes)
-    plans = [
-        ContainerPlan(n + 1, tuple(InstancePlan(*task) for task, home in zip(tasks, homes, strict=True) if home == n))
-        for n in range(containers)
-    ]
-    return PackingPlan(topology.name, tuple(plans))
+    return round_robin_packing(topology, containers, rng.shuffle if rng is not None else None)

@@ -10,15 +10,7 @@ from __future__ import annotations
 import pytest
 
 from heron_runtime.model.settings import MiB
-from heron_runtime.model.topology import (
-    ComponentKind,
-    ComponentSpec,
-    GroupingKind,
-    GroupingSpec,
-    InputSpec,
-    StreamSchema,
-    TopologyDefinition,
-)
+from tests.support.definitions import component, topology_spec
 
 from .cluster import Cluster
 from .programs import FIELDS, Habits, Program, pack
@@ -45,13 +37,11 @@ CASES: dict[str, Case] = {
 def slow_cluster(case: Case, seed: int) -> Cluster:
     """Return a cluster of a spout and bolts in a row, one task each, with all bounds at their defaults."""
     costs, pad_bytes, mode, containers, _ = case
-    out = (StreamSchema("default", FIELDS),)
-    components = [ComponentSpec("b0", ComponentKind.SPOUT, "sim:Spout", 1, out)]
+    components = [component("b0", fields=FIELDS, code="sim:Spout")]
     for number in range(1, len(costs) + 1):
-        inputs = (InputSpec(f"b{number - 1}", "default", GroupingSpec(GroupingKind.SHUFFLE)),)
-        last = number == len(costs)
-        components.append(ComponentSpec(f"b{number}", ComponentKind.BOLT, "sim:Bolt", 1, () if last else out, inputs))
-    topology = TopologyDefinition("slow", "slow-1", tuple(components), {"topology.reliability.mode": mode})
+        fields = () if number == len(costs) else FIELDS
+        components.append(component(f"b{number}", f"b{number - 1}", fields=fields, code="sim:Bolt"))
+    topology = topology_spec("slow", *components, config={"topology.reliability.mode": mode})
     habits = {spec.name: Habits("basic") for spec in components[1:]}
     slow_ms = {number + 1: cost for number, cost in enumerate(costs, 1)}
     program = Program(

@@ -17,19 +17,11 @@ import msgspec
 
 from heron_control.schedulers.topology_folder import write_secrets
 from heron_runtime.launch import Launch
-from heron_runtime.model.ids import KEY_GROUPS
-from heron_runtime.model.plan import (
-    ContainerPlan,
-    InstancePlan,
-    KeyGroupTable,
-    PackingPlan,
-    PhysicalPlan,
-    PlanVersion,
-)
-from heron_runtime.model.topology import ComponentSpec, TopologyDefinition
+from heron_runtime.model.topology import ComponentSpec
 from heron_runtime.net.handshake import instance_key
 from heron_runtime.process import HeartbeatReader, ProcessPhase
 from heron_runtime.wire.message_codecs import PHYSICAL_PLAN
+from tests.support.definitions import plan_of, topology_spec
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,19 +42,7 @@ class InstanceProcesses:
             "local", "me", "d", "t", "t-1", f"files://{home}/state", str(home), str(home), settings=settings
         )
         launch.save(home / "launch.json")
-        instances, number = [], 1
-        for spec in components:
-            for index in range(spec.parallelism):
-                instances.append(InstancePlan(number, spec.name, index))
-                number += 1
-        tasks = {s.name: [i.task for i in instances if i.component == s.name] for s in components}
-        tables = tuple(
-            KeyGroupTable(name, tuple(mine[g * len(mine) // KEY_GROUPS] for g in range(KEY_GROUPS)))
-            for name, mine in tasks.items()
-        )
-        topology = TopologyDefinition("t", "t-1", components, config)
-        packing = PackingPlan("t", (ContainerPlan(1, tuple(instances)),))
-        self.plan = PhysicalPlan(PlanVersion(1, 1), 1, topology, packing, (), tables)
+        self.plan = plan_of(topology_spec("t", *components, config=config), tables=True)
         memory = {"topology_id": "t-1", "epoch": 1, "plan": PHYSICAL_PLAN.encode(self.plan)}
         (home / "stream_manager-1.plan").write_bytes(msgspec.msgpack.encode(memory))
         self.secret, self.lifelines = launch.secret(), list[int]()

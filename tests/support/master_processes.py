@@ -16,16 +16,9 @@ import grpc.aio
 from heron_control.schedulers.topology_folder import write_secrets
 from heron_runtime.launch import Launch
 from heron_runtime.model.checkpoints import NO_WISH
-from heron_runtime.model.plan import (
-    ContainerPlan,
-    InstancePlan,
-    PackingPlan,
-    PhysicalPlan,
-    PlanVersion,
-    StreamManagerInfo,
-)
+from heron_runtime.model.plan import PhysicalPlan, PlanVersion, StreamManagerInfo
 from heron_runtime.model.records import ExecutionState, MasterLocation
-from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
+from heron_runtime.model.topology import TopologyState
 from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import MASTER_SERVICE, make_channel
 from heron_runtime.state import open_store, paths
@@ -33,6 +26,7 @@ from heron_runtime.state.store import Create, StateStore
 from heron_runtime.wire import message_codecs
 from heron_runtime.wire.control import Leave, PlanUpdate
 from heron_runtime.wire.master import Heartbeat, HeartbeatReply, ParticipantReport, Register
+from tests.support.definitions import component, packing_of, topology_spec
 from tests.support.waiting import wait_until_async
 
 BOUND = 30.0
@@ -138,9 +132,8 @@ async def submitted(folder: Path, config: Mapping[str, Any] | None = None) -> As
     launch.save(folder / "launch.json")
     store = open_store(launch.store_url, **settings)
     await asyncio.to_thread(store.open)
-    spout = ComponentSpec("word", ComponentKind.SPOUT, "m:W", 2, (StreamSchema(fields=("w",)),))
-    packing = PackingPlan(NAME, tuple(ContainerPlan(n, (InstancePlan(n, "word", n - 1),)) for n in (1, 2)))
-    definition = TopologyDefinition(NAME, "words-1", (spout,), config or {})
+    packing = packing_of(NAME, {1: {1: "word"}, 2: {2: "word"}})
+    definition = topology_spec(NAME, component("word", parallelism=2, fields=("w",)), config=config)
     execution = ExecutionState(NAME, "words-1", "local", "me", "default", TopologyState.RUNNING)
     store.commit([
         Create(paths.topology(NAME), message_codecs.TOPOLOGY.encode(definition)),

@@ -9,50 +9,27 @@ from heron_runtime.launch import Launch
 from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.model.plan import (
     NO_GENERATION,
-    ContainerPlan,
     Generation,
-    InstancePlan,
-    PackingPlan,
     PhysicalPlan,
     PlanVersion,
     StreamManagerInfo,
     stream_manager_of,
 )
-from heron_runtime.model.topology import (
-    ComponentKind,
-    ComponentSpec,
-    GroupingKind,
-    GroupingSpec,
-    InputSpec,
-    StreamSchema,
-    TopologyDefinition,
-)
 from heron_runtime.wire.data import Frame
 from stream_manager.shell.process import StreamManagerProcess
+from tests.support.definitions import component, packing_of, plan_of, topology_spec
 from tests.support.stream_manager_client import TestInstance, TestMaster
 from tests.support.waiting import wait_until_async
 
 TOPOLOGY_ID = "t-1"
 MARKS = {"topology.backpressure.high.watermark.bytes": 400_000, "topology.backpressure.low.watermark.bytes": 100_000}
-OUTPUT = (StreamSchema("default", ("x",)),)
-EDGE = (InputSpec("word", "default", GroupingSpec(GroupingKind.SHUFFLE)),)
-COMPONENTS = (
-    ComponentSpec("word", ComponentKind.SPOUT, "m:C", 2, OUTPUT),
-    ComponentSpec("count", ComponentKind.BOLT, "m:C", 2, OUTPUT, EDGE),
-)
-# Container 1: spout 1, bolt 2. Container 2: spout 3, bolt 4.
-PACKING = PackingPlan(
-    "t",
-    (
-        ContainerPlan(1, (InstancePlan(1, "word", 0), InstancePlan(2, "count", 0))),
-        ContainerPlan(2, (InstancePlan(3, "word", 1), InstancePlan(4, "count", 1))),
-    ),
-)
+WORD, COUNT = component("word", parallelism=2), component("count", "word", parallelism=2)
+DEFINITION = topology_spec("t", WORD, COUNT, config=MARKS)
+PACKING = packing_of("t", {1: {1: "word", 2: "count"}, 2: {3: "word", 4: "count"}})
 
 
 def make_plan(infos: list[StreamManagerInfo], number: int = 1, generation: Generation = NO_GENERATION) -> PhysicalPlan:
-    topology = TopologyDefinition("t", TOPOLOGY_ID, COMPONENTS, dict(MARKS))
-    return PhysicalPlan(PlanVersion(1, number), 1, topology, PACKING, tuple(infos), generation=generation)
+    return plan_of(DEFINITION, PACKING, PlanVersion(1, number), tuple(infos), generation=generation)
 
 
 def frame(source: int, destination: int, values: bytes = b"x", **columns: bytes) -> Frame:

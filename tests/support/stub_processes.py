@@ -14,9 +14,9 @@ import grpc.aio
 from heron_cli.home import Home
 from heron_control.schedulers.topology_folder import identity_in, place_of, write_secrets
 from heron_runtime.model.ids import instance_id
-from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion
+from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.records import ContainerLocation, ExecutionState, MasterLocation, SchedulerLocation
-from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
+from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyDefinition, TopologyState
 from heron_runtime.net.rpc import CONTAINER_SERVICE, MASTER_SERVICE, SCHEDULER_SERVICE, make_server
 from heron_runtime.state import open_store, paths, topologies
 from heron_runtime.state.store import Create, Set
@@ -30,31 +30,20 @@ from heron_runtime.wire.container import (
     SchedulerStatus,
 )
 from heron_runtime.wire.master import ExceptionsReply, MasterStatus, MetricsReply
+from tests.support.definitions import component, packing_of, plan_of, topology_spec
 
 NAME = "words"
 
 
 def definition(name: str = NAME) -> TopologyDefinition:
     """Return a topology with a spout ``word`` and a bolt ``count`` of two tasks."""
-    return TopologyDefinition(
-        name,
-        f"{name}-abc",
-        (
-            ComponentSpec("word", ComponentKind.SPOUT, "m:Word", 1, (StreamSchema(fields=("word",)),)),
-            ComponentSpec("count", ComponentKind.BOLT, "m:Count", 2),
-        ),
-    )
+    count = ComponentSpec("count", ComponentKind.BOLT, "m:Count", 2)
+    return topology_spec(name, component("word", fields=("word",), code="m:Word"), count, number="abc")
 
 
 def packing(name: str = NAME) -> PackingPlan:
     """Return a plan with one task in container 1, two in container 2."""
-    return PackingPlan(
-        name,
-        (
-            ContainerPlan(1, (InstancePlan(1, "word", 0),)),
-            ContainerPlan(2, (InstancePlan(2, "count", 0), InstancePlan(3, "count", 1))),
-        ),
-    )
+    return packing_of(name, {1: {1: "word"}, 2: {2: "count", 3: "count"}})
 
 
 def execution(home: str, role: str = "me", submitted_at: float = 1000.0) -> ExecutionState:
@@ -131,7 +120,7 @@ class StubProcesses:
         port = self.serve(MASTER_SERVICE, Status=status, Metrics=metrics, **answers)
         location = MasterLocation(f"{NAME}-abc", "127.0.0.1", port, 1)
         self.publish(paths.master(NAME), message_codecs.MASTER_LOCATION.encode(location))
-        plan = PhysicalPlan(PlanVersion(1, 1), 1, definition(), packing())
+        plan = plan_of(definition(), packing())
         self.publish(paths.physical_plan(NAME), message_codecs.PHYSICAL_PLAN.encode(plan))
 
     def add_scheduler(self, *containers: ProcessStatus) -> None:

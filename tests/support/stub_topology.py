@@ -22,23 +22,14 @@ from heron_control.schedulers.topology_folder import place_of, write_secrets
 from heron_runtime.launch import Launch
 from heron_runtime.model.dataflow import Cause, CauseKind
 from heron_runtime.model.ids import instance_id
-from heron_runtime.model.plan import (
-    ContainerPlan,
-    InstancePlan,
-    PackingPlan,
-    PhysicalPlan,
-    PlanVersion,
-    StreamManagerInfo,
-)
+from heron_runtime.model.plan import InstancePlan, PlanVersion, StreamManagerInfo
 from heron_runtime.model.records import ContainerLocation, ExecutionState, MasterLocation, SchedulerLocation
 from heron_runtime.model.sketch import Sketch
 from heron_runtime.model.topology import (
-    ComponentKind,
     ComponentSpec,
     GroupingKind,
     GroupingSpec,
     InputSpec,
-    StreamSchema,
     TopologyDefinition,
     TopologyState,
 )
@@ -51,6 +42,7 @@ from heron_runtime.wire.container import ContainerStatus, ProcessState, ProcessS
 from heron_runtime.wire.master import NO_STATE, MasterStatus, PublishMetrics, StreamManagerStatus
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
 from heron_runtime.wire.sketch_codec import encode_sketch
+from tests.support.definitions import component, plan_of, round_robin_packing, topology_spec
 from topology_master.core.metric_store import MetricStore
 
 T = TypeVar("T")
@@ -62,45 +54,28 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "words.py", line 31, in 
 
 def word_count(name: str = "WordCount", suffix: str = "") -> TopologyDefinition:
     """Return two spouts, four bolts and an edge that skips a layer. ``suffix`` is appended to the bolts' names."""
-    shuffle, fields = GroupingSpec(GroupingKind.SHUFFLE), GroupingSpec(GroupingKind.FIELDS, ("word",))
-    out = (StreamSchema("default", ("word",)),)
     split, count, rank, store = (bolt + suffix for bolt in ("split", "count", "rank", "store"))
+
+    def spec(name: str, code: str, parallelism: int, *inputs: str | InputSpec, **more: Any) -> ComponentSpec:
+        return component(name, *inputs, parallelism=parallelism, code=f"words:{code}", **{"fields": ("word",)} | more)
+
+    def read(source: str, kind: GroupingKind, *fields: str) -> InputSpec:
+        return InputSpec(source, "default", GroupingSpec(kind, fields))
+
     components = (
-        ComponentSpec("sentences", ComponentKind.SPOUT, "words:Sentences", 2, out, (), {"user.rate": 200}),
-        ComponentSpec("stop_words", ComponentKind.SPOUT, "words:StopWords", 1, out),
-        ComponentSpec(split, ComponentKind.BOLT, "words:Split", 2, out, (InputSpec("sentences", "default", shuffle),)),
-        ComponentSpec(
-            count, ComponentKind.BOLT, "words:Count", 3, out,
-            (InputSpec(split, "default", fields),
-             InputSpec("stop_words", "default", GroupingSpec(GroupingKind.ALL))),
-        ),
-        ComponentSpec(
-            rank, ComponentKind.BOLT, "words:Rank", 1, out,
-            (InputSpec(count, "default", GroupingSpec(GroupingKind.GLOBAL)),),
-        ),
-        ComponentSpec(
-            store, ComponentKind.BOLT, "words:Store", 2, (),
-            (InputSpec(rank, "default", shuffle), InputSpec(split, "default", shuffle)),
-        ),
-    )  # fmt: skip
+        spec("sentences", "Sentences", 2, config={"user.rate": 200}),
+        spec("stop_words", "StopWords", 1),
+        spec(split, "Split", 2, "sentences"),
+        spec(count, "Count", 3, read(split, GroupingKind.FIELDS, "word"), read("stop_words", GroupingKind.ALL)),
+        spec(rank, "Rank", 1, read(count, GroupingKind.GLOBAL)),
+        spec(store, "Store", 2, rank, split, fields=()),
+    )
     config = {
         "topology.reliability.mode": "ATLEAST_ONCE", "user.api.token": "s3cr3t-token",
         "user.database": "postgresql://heron:s3cr3t-pass@db/words",
         "topology.environment": {"DB_PASSWORD": "s3cr3t-env", "LANG": "C"},
     }  # fmt: skip
-    return TopologyDefinition(name, f"{name}-0001", components, config)
-
-
-def pack(definition: TopologyDefinition, containers: int = 2) -> PackingPlan:
-    """Pack the tasks round robin."""
-    instances: list[list[InstancePlan]] = [[] for _ in range(containers)]
-    task = 0
-    for spec in definition.components:
-        for index in range(spec.parallelism):
-            task += 1
-            instances[(task - 1) % containers].append(InstancePlan(task, spec.name, index))
-    plans = tuple(ContainerPlan(n + 1, tuple(found)) for n, found in enumerate(instances))
-    return PackingPlan(definition.name, plans)
+    return topology_spec(name, *components, number="0001", config=config)
 
 
 class StubTopology:
@@ -112,7 +87,7 @@ class StubTopology:
         self.store = store
         self.definition = definition or word_count()
         self.name = self.definition.name
-        self.packing = pack(self.definition)
+        self.packing = round_robin_packing(self.definition, 2)
         folder = place_of(root, cluster, "ada", "default", self.name)
         self.launch = Launch(
             cluster, "ada", "default", self.name, self.definition.id, "", str(folder), str(folder / "run"), HOST
@@ -315,7 +290,7 @@ class StubTopology:
             here = ContainerLocation(self.definition.id, number, HOST, port, os.getpid(), 1, 40_000 + number)
             nodes.append((paths.container(self.name, number), message_codecs.CONTAINER_LOCATION.encode(here)))
         managers = tuple(StreamManagerInfo(n, HOST, 50_000 + n, 1, 4000 + n) for n in (1, 2))
-        plan = PhysicalPlan(PlanVersion(3, 1), 1, self.definition, self.packing, managers)
+        plan = plan_of(self.definition, self.packing, PlanVersion(3, 1), managers)
         nodes.append((paths.physical_plan(self.name), message_codecs.PHYSICAL_PLAN.encode(plan)))
         self.store.commit([Create(path, data) for path, data in nodes])
 

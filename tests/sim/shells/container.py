@@ -19,23 +19,7 @@ from heron_instance.core.outbox import Flush
 from heron_instance.shell.gateway import Gateway, LinkSetup
 from heron_instance.shell.inbox import Inbox, LeaveRequested, PauseChanged, PlanArrived, StreamManagerLinked
 from heron_runtime.launch import Launch
-from heron_runtime.model.plan import (
-    ContainerPlan,
-    InstancePlan,
-    PackingPlan,
-    PhysicalPlan,
-    PlanVersion,
-    StreamManagerInfo,
-)
-from heron_runtime.model.topology import (
-    ComponentKind,
-    ComponentSpec,
-    GroupingKind,
-    GroupingSpec,
-    InputSpec,
-    StreamSchema,
-    TopologyDefinition,
-)
+from heron_runtime.model.plan import PhysicalPlan, StreamManagerInfo
 from heron_runtime.net.handshake import instance_key
 from heron_runtime.wire.data import Frame, Packet
 from heron_runtime.wire.master import ToMaster
@@ -44,6 +28,7 @@ from stream_manager.core.events import PlanAccepted, PlanLoaded, Tick
 from stream_manager.core.stream_manager import StreamManager
 from stream_manager.shell.driver import CoreDriver
 from stream_manager.shell.instance_server import InstanceServer
+from tests.support.definitions import component, plan_of, topology_spec
 
 from .loop import OWNER, VirtualLoop
 
@@ -60,17 +45,9 @@ REPORT = ProcessMetrics("s", "container_1_s_1", 1, 1, 0, 0.0)
 
 def make_plan() -> PhysicalPlan:
     """Return a plan of spouts and bolts in one container."""
-    shuffle = GroupingSpec(GroupingKind.SHUFFLE)
-    schema = (StreamSchema("default", ("x",)),)
-    components = (
-        ComponentSpec("word", ComponentKind.SPOUT, "m:C", len(SPOUTS), schema, (), {}),
-        ComponentSpec("count", ComponentKind.BOLT, "m:C", len(BOLTS), (), (InputSpec("word", "default", shuffle),), {}),
-    )
-    places = [InstancePlan(task, "word", n) for n, task in enumerate(SPOUTS)]
-    places += [InstancePlan(task, "count", n) for n, task in enumerate(BOLTS)]
-    definition = TopologyDefinition("t", TOPOLOGY_ID, components, {})
-    packing = PackingPlan("t", (ContainerPlan(1, tuple(places)),))
-    return PhysicalPlan(PlanVersion(1, 1), 1, definition, packing, ())
+    word = component("word", parallelism=len(SPOUTS))
+    count = component("count", "word", parallelism=len(BOLTS), fields=())
+    return plan_of(topology_spec("t", word, count))
 
 
 class Detached:

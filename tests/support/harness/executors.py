@@ -19,15 +19,8 @@ from heron_instance.core.executor import Executor, Flush
 from heron_instance.core.spout_executor import SpoutExecutor
 from heron_instance.core.task import ExecutorDriver, ExecutorSetup
 from heron_instance.core.user_code import NoLock
-from heron_runtime.model.ids import KEY_GROUPS, root_task
-from heron_runtime.model.plan import (
-    ContainerPlan,
-    InstancePlan,
-    KeyGroupTable,
-    PackingPlan,
-    PhysicalPlan,
-    PlanVersion,
-)
+from heron_runtime.model.ids import root_task
+from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.topology import (
     ComponentKind,
     ComponentSpec,
@@ -35,10 +28,10 @@ from heron_runtime.model.topology import (
     GroupingSpec,
     InputSpec,
     StreamSchema,
-    TopologyDefinition,
     TopologyState,
 )
 from heron_runtime.wire.data import Frame, Reason, Verdict
+from tests.support.definitions import plan_of, round_robin_packing, topology_spec
 
 SHUFFLE = GroupingSpec(GroupingKind.SHUFFLE)
 ALL = GroupingSpec(GroupingKind.ALL)
@@ -66,31 +59,14 @@ def make_plan(
     containers: int = 1,
     state: TopologyState = TopologyState.RUNNING,
 ) -> PhysicalPlan:
-    specs, tasks, number = [], defaultdict(list), 1
-    instances: list[InstancePlan] = []
+    specs = []
     for name, part in parts.items():
         kind = ComponentKind.BOLT if part.inputs else ComponentKind.SPOUT
         outputs = tuple(StreamSchema(s, tuple(f), s in part.direct) for s, f in part.outputs.items())
         inputs = tuple(InputSpec(c, s, g) for c, s, g in part.inputs)
         specs.append(ComponentSpec(name, kind, f"x:{name}", part.par, outputs, inputs, part.config))
-        for index in range(part.par):
-            instances.append(InstancePlan(number, name, index))
-            tasks[name].append(number)
-            number += 1
-    packing = PackingPlan(
-        "t",
-        tuple(
-            ContainerPlan(c + 1, tuple(i for i in instances if (i.task - 1) % containers == c))
-            for c in range(containers)
-        ),
-    )
-    tables = tuple(
-        KeyGroupTable(name, tuple(tasks[name][g * len(tasks[name]) // KEY_GROUPS] for g in range(KEY_GROUPS)))
-        for name in parts
-    )
-    settings = {"topology.reliability.mode": "ATLEAST_ONCE", **(config or {})}
-    topology = TopologyDefinition("t", "t-1", tuple(specs), settings)
-    return PhysicalPlan(PlanVersion(1, 1), 1, topology, packing, (), tables, state)
+    topology = topology_spec("t", *specs, config={"topology.reliability.mode": "ATLEAST_ONCE", **(config or {})})
+    return plan_of(topology, round_robin_packing(topology, containers), tables=True, state=state)
 
 
 class Counts:

@@ -5,30 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from heron_runtime.launch import Launch
-from heron_runtime.model.plan import (
-    ContainerPlan,
-    InstancePlan,
-    PackingPlan,
-    PhysicalPlan,
-    PlanVersion,
-    StreamManagerInfo,
-)
+from heron_runtime.model.plan import PackingPlan, PhysicalPlan, PlanVersion, StreamManagerInfo
 from heron_runtime.model.records import ExecutionState, MasterLocation
-from heron_runtime.model.topology import (
-    ComponentKind,
-    ComponentSpec,
-    GroupingKind,
-    GroupingSpec,
-    InputSpec,
-    StreamSchema,
-    TopologyDefinition,
-    TopologyState,
-)
+from heron_runtime.model.topology import GroupingKind, GroupingSpec, InputSpec, TopologyDefinition, TopologyState
 from heron_runtime.state import paths
 from heron_runtime.state.memory import MemoryStore, MemoryTree
 from heron_runtime.state.store import Create, SessionState, StateStore, StoreError
 from heron_runtime.wire import message_codecs
 from heron_runtime.wire.master import Register
+from tests.support.definitions import component, packing_of, topology_spec
 from topology_master.core import events as e
 from topology_master.core.master import TopologyMaster
 from topology_master.core.mastership import MasterRole
@@ -38,21 +23,15 @@ NAME, ID = "words", "words-1234"
 
 
 def definition(config: Mapping[str, object] | None = None) -> TopologyDefinition:
-    word = ComponentSpec("word", ComponentKind.SPOUT, "m:Word", 2, (StreamSchema(fields=("word",)),))
-    grouping = GroupingSpec(GroupingKind.FIELDS, ("word",))
-    count = ComponentSpec("count", ComponentKind.BOLT, "m:Count", 2, inputs=(InputSpec("word", "default", grouping),))
-    return TopologyDefinition(NAME, ID, (word, count), config or {})
+    by_word = InputSpec("word", "default", GroupingSpec(GroupingKind.FIELDS, ("word",)))
+    word = component("word", parallelism=2, fields=("word",))
+    count = component("count", by_word, parallelism=2, fields=())
+    return topology_spec(NAME, word, count, number="1234", config=config)
 
 
 def packing(containers: int = 2) -> PackingPlan:
     """Return a packing plan: container n holds word task 2n-1 and count task 2n."""
-    return PackingPlan(
-        NAME,
-        tuple(
-            ContainerPlan(n, (InstancePlan(2 * n - 1, "word", n - 1), InstancePlan(2 * n, "count", n - 1)))
-            for n in range(1, containers + 1)
-        ),
-    )
+    return packing_of(NAME, {n: {2 * n - 1: "word", 2 * n: "count"} for n in range(1, containers + 1)})
 
 
 def execution(state: TopologyState = TopologyState.RUNNING) -> ExecutionState:

@@ -15,23 +15,7 @@ import numpy as np
 
 from heron_runtime.model.dataflow import FailKind
 from heron_runtime.model.ids import PROTOCOL_VERSION, root_base
-from heron_runtime.model.plan import (
-    ContainerPlan,
-    InstancePlan,
-    PackingPlan,
-    PhysicalPlan,
-    PlanVersion,
-    StreamManagerInfo,
-)
-from heron_runtime.model.topology import (
-    ComponentKind,
-    ComponentSpec,
-    GroupingKind,
-    GroupingSpec,
-    InputSpec,
-    StreamSchema,
-    TopologyDefinition,
-)
+from heron_runtime.model.plan import PhysicalPlan, PlanVersion, StreamManagerInfo
 from heron_runtime.wire.control import Credit, InstanceHello, Leave, Pause, PlanUpdate, StreamManagerHello
 from heron_runtime.wire.data import Ack, Fail, Frame, Init, Packet, Reason
 from stream_manager.core.events import (
@@ -51,17 +35,9 @@ from stream_manager.core.events import (
     WakeLink,
 )
 from stream_manager.core.stream_manager import StreamManager
+from tests.support.definitions import component, packing_of, plan_of, topology_spec
 
 TOPOLOGY_ID = "t-1"
-SHUFFLE = GroupingSpec(GroupingKind.SHUFFLE)
-
-
-def component(name: str, *inputs: str, config: dict[str, Any] | None = None) -> ComponentSpec:
-    kind = ComponentKind.BOLT if inputs else ComponentKind.SPOUT
-    edges = tuple(InputSpec(source, "default", SHUFFLE) for source in inputs)
-    return ComponentSpec(name, kind, "m:C", 1, (StreamSchema("default", ("x",)),), edges, config or {})
-
-
 # Two branches that do not meet: word -> split -> count, and other -> sink.
 COMPONENTS = (
     component("word"),
@@ -81,21 +57,12 @@ def make_plan(
     incarnations: dict[int, int] | None = None,
     **config: Any,
 ) -> PhysicalPlan:
+    """Return a plan of these tasks; ``__`` in settings stands for a dot."""
     incarnations = incarnations or {}
     settings = {key.replace("__", "."): value for key, value in config.items()}
-    return PhysicalPlan(
-        PlanVersion(epoch, number),
-        1,
-        TopologyDefinition("t", TOPOLOGY_ID, COMPONENTS, settings),
-        PackingPlan(
-            "t",
-            tuple(
-                ContainerPlan(c, tuple(InstancePlan(task, name, 0) for task, name in sorted(tasks.items())))
-                for c, tasks in sorted(places.items())
-            ),
-        ),
-        tuple(StreamManagerInfo(c, "h", 1, incarnations.get(c, 100 + c)) for c in sorted(places)),
-    )
+    managers = tuple(StreamManagerInfo(c, "h", 1, incarnations.get(c, 100 + c)) for c in sorted(places))
+    definition = topology_spec("t", *COMPONENTS, config=settings)
+    return plan_of(definition, packing_of("t", places), PlanVersion(epoch, number), managers)
 
 
 def frame(source: int, destination: int, values: bytes = b"x", count: int = 1, **columns: bytes) -> Frame:

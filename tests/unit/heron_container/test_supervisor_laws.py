@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -321,38 +322,29 @@ def test_replaced_process_is_retried_only_if_the_last_plan_wants_it() -> None:
         assert core.on_exit(1_000, 2, "exit 3", replaced=True) == effects
 
 
-def test_exit_by_an_earlier_plan_counts_no_fault() -> None:
+@pytest.mark.parametrize("expected", [False, True])
+def test_exit_by_a_plan_or_changed_settings_counts_no_fault(expected: bool) -> None:
     core = Supervisor(POLICY, 5000)
     core.want(0, SPECS[2:3])
     core.on_started(0, 2, 100)
-    for now in (1_000, 1_100, 1_200, 1_300):  # moved away and back at once, each time
-        core.want(now, SPECS[2:3])
-        assert core.on_exit(now, 2, "exit 121", replaced=True) == [Start(SPECS[2], 0)]
+    for now in (1_000, 1_100, 1_200, 1_300):  # at any age
+        if not expected:
+            core.want(now, SPECS[2:3])  # moved away and back at once, each time
+        leaves = core.on_exit(now, 2, "exit 122" if expected else "exit 121", expected=expected, replaced=not expected)
+        assert leaves == [Start(SPECS[2], 0)]
         core.on_started(now, 2, now)
         process = core.processes[2]
         assert (process.restarts, process.last_error, process.backoff.young_deaths) == (0, "", 0)
         core.check()
-    assert core.on_exit(1_400, 2, "exit 121", replaced=True) == [FindReplacement(2)], "no plan has come since"
+    if not expected:
+        assert core.on_exit(1_400, 2, "exit 121", replaced=True) == [FindReplacement(2)], "no plan has come since"
+        return
+    assert core.on_exit(1_400, 2, "exit 1") == [Start(SPECS[2], 1)], "the next one counts"
+    core.on_started(1_400, 2, 500)
+    core.want(1_500, ())
+    assert core.on_exit(1_600, 2, "exit 122", expected=True) == []
+    assert 2 not in core.processes, "one that is not wanted does not begin anew"
 
 
 def test_readme_shows_the_transition_table() -> None:
     assert transition_table() in (Path(heron_container.__file__).parent / "README.md").read_text()
-
-
-def test_exit_for_changed_settings_counts_no_fault() -> None:
-    core = Supervisor(POLICY, 5000)
-    core.want(0, SPECS[2:3])
-    core.on_started(0, 2, 100)
-    for now in (1_000, 1_100, 1_200):  # at any age
-        (start,) = core.on_exit(now, 2, "exit 122", expected=True)
-        assert start == Start(SPECS[2], 0)
-        core.on_started(now, 2, now)
-        process = core.processes[2]
-        assert (process.restarts, process.last_error, process.backoff.young_deaths) == (0, "", 0)
-        core.check()
-    (again,) = core.on_exit(1_300, 2, "exit 1")
-    assert again == Start(SPECS[2], 1), "the next one counts"
-    core.on_started(1_300, 2, 500)
-    core.want(1_400, ())
-    assert core.on_exit(1_500, 2, "exit 122", expected=True) == []
-    assert 2 not in core.processes, "one that is not wanted does not begin anew"

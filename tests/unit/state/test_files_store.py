@@ -1,4 +1,4 @@
-"""Files store with real processes, signals and damaged files."""
+"""Files store with real processes, signals and damaged files; polls are skipped while nothing is written."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from heron_runtime.state import filesystem, open_store
-from heron_runtime.state.files import FilesStore
+from heron_runtime.state import files_database, filesystem, open_store
+from heron_runtime.state.files import SETTLED_SECS, SURE_EVERY_SECS, FileChangeDetector, FilesStore, Trace, traces_of
 from heron_runtime.state.store import (
     Create,
     Delete,
@@ -107,18 +111,17 @@ def test_kill_9_of_an_owner_ends_its_session(store: StateStore, run: Run) -> Non
 
 
 def test_nodes_of_a_killed_owner_are_gone_for_the_next_client(url: str, run: Run, tmp_path: Path) -> None:
-    owner = run(OWNER)
+    owner, sessions = run(OWNER), tmp_path / "state" / "sessions"
     assert line(owner) == "ready"
     owner.kill()
     owner.wait()
     later = open_store(url)
     later.open()
-    assert later.get("/tmanagers/t") is None
-    assert later.children("/tmanagers") == []
+    assert (later.get("/tmanagers/t"), later.children("/tmanagers")) == (None, [])
     assert later.commit([Create("/tmanagers/t", b"mine", ephemeral=True)]) == [0]
-    assert len(list(Path(tmp_path, "state", "sessions").iterdir())) == 1  # the dead owner's file is removed
+    assert len(list(sessions.iterdir())) == 1, "the dead owner's file is removed"
     later.close()
-    assert list(Path(tmp_path, "state", "sessions").iterdir()) == []
+    assert list(sessions.iterdir()) == []
 
 
 def test_stopped_owner_keeps_its_nodes_until_its_lease_ends(store: StateStore, run: Run) -> None:
@@ -484,3 +487,99 @@ def test_a_store_of_an_earlier_release_gets_an_identity(url: str, tmp_path: Path
     assert store_identity(first) == store_identity(second) != ""
     first.close()
     second.close()
+
+
+OLD = 1_000_000.0  # Unix time in seconds
+
+
+def trace(written: float, size: int = 1, inode: int = 7) -> Trace:
+    return (1, inode, size, int(written * 1e9))
+
+
+@pytest.mark.parametrize(
+    ("written", "read_at", "later", "needed"),
+    [
+        ([OLD, OLD], OLD + SETTLED_SECS, SURE_EVERY_SECS - 0.01, False),
+        ([OLD, OLD], OLD + SETTLED_SECS, SURE_EVERY_SECS, True),  # to be sure
+        ([OLD, OLD + 100], OLD + 100 + SETTLED_SECS - 0.01, 0.0, True),  # the rest of that commit may not be readable
+        ([OLD + 3600], OLD, 0.0, True),  # a modification time in the future
+        ([None, None], OLD, 0.0, True),  # missing files
+    ],
+)
+def test_files_are_read_again_unless_they_have_settled(
+    written: list[float | None], read_at: float, later: float, needed: bool
+) -> None:
+    glance, traces = FileChangeDetector(), tuple(at if at is None else trace(at) for at in written)
+    assert glance.needed(10.0, traces), "the first check reads"
+    glance.has_read(10.0, read_at, traces)
+    assert glance.needed(10.0 + later, traces) == needed
+    glance.forget()
+    assert glance.needed(10.0, traces), "and so does one after an error"
+
+
+MOVES = st.lists(st.tuples(st.floats(0.001, 8.0), st.booleans()), max_size=60)
+
+
+@given(MOVES, st.floats(0.0, SETTLED_SECS - 0.1))
+def test_every_commit_is_read(moves: list[tuple[float, bool]], sync: float) -> None:
+    """Time passes, and some commits become readable ``sync`` seconds after they are logged (SQLite's delay)."""
+    glance, now = FileChangeDetector(), 100.0
+    logged, size = now, 0
+    readable_at: list[float] = []
+    read = 0
+    last_glance = now
+    for step, commits in moves:
+        now += step
+        traces = (trace(OLD), trace(OLD + logged, size))
+        if glance.needed(now, traces):
+            glance.has_read(now, OLD + now, traces)
+            read = sum(at <= now for at in readable_at)
+        else:  # skipped: nothing was readable that the last read has missed
+            assert read == sum(at <= now for at in readable_at)
+            assert now - last_glance < SURE_EVERY_SECS + 8.0
+        last_glance = now
+        if commits:
+            logged, size = now, size + 1
+            readable_at.append(now + sync)
+
+
+def test_traces_show_writes_and_replacements(tmp_path: Path) -> None:
+    path, missing = tmp_path / "a", tmp_path / "b"
+    path.write_bytes(b"x")
+    os.utime(path, ns=(0, 0))
+    paths = (str(path), str(missing))
+    first = traces_of(paths)
+    assert first[1] is None
+    path.write_bytes(b"y")  # same length
+    second = traces_of(paths)
+    assert second[0] != first[0]
+    path.rename(missing)
+    assert traces_of(paths) == (None, second[0])
+
+
+def test_store_created_during_inspection_is_accepted(
+    tmp_path: Path,
+) -> None:
+    """The inspection runs three queries; all tables appear between the first and the second."""
+    path = tmp_path / "state.db"
+    one, other = (sqlite3.connect(path, isolation_level=None) for _ in range(2))
+    looks: list[int] = []
+
+    class Slow:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(one, name)
+
+        def execute(self, statement: str) -> Any:
+            found = one.execute(statement)
+            if statement == "PRAGMA user_version" and not looks:
+                looks.append(1)
+                version = found.fetchall()
+                files_database._set_up(other, path)
+                return SimpleNamespace(fetchone=lambda: version[0])
+            return found
+
+    files_database._set_up(Slow(), path)  # type: ignore[arg-type]
+    assert looks
+    assert files_database._schema_version(one, path) == files_database.SCHEMA_VERSION
+    one.close()
+    other.close()

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from heron_runtime.state.files import FilesStore
 from heron_runtime.state.memory import MemoryStore, MemoryTree
 from heron_runtime.state.store import (
+    BadVersion,
     Check,
     CheckOwner,
     Create,
@@ -24,7 +25,6 @@ from heron_runtime.state.store import (
     Operation,
     Set,
     StateStore,
-    TransactionFailed,
 )
 
 NODES = ("/a/x", "/a/y", "/b/x", "/c/f/x", "/c/f/y")
@@ -57,7 +57,7 @@ def apply(model: Model, operations: list[Operation], client: int) -> tuple[Model
             _, version, owner = here
             expected = None if isinstance(operation, CheckOwner) else operation.version
             if expected not in (None, version) or (isinstance(operation, CheckOwner) and owner != client):
-                return TransactionFailed, index
+                return BadVersion, index
             if isinstance(operation, Set):
                 after[operation.path] = (operation.data, version + 1, owner)
             elif isinstance(operation, Delete):
@@ -92,7 +92,7 @@ class StoreMachine(RuleBasedStateMachine):
         if isinstance(expected[0], type):
             with pytest.raises(expected[0]) as caught:
                 self.stores[client].commit(operations)
-            assert caught.value.index == expected[1]
+            assert (caught.value.index, caught.value.path) == (expected[1], operations[expected[1]].path)
         else:
             assert self.stores[client].commit(operations) == expected[1]
             self.model = expected[0]

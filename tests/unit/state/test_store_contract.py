@@ -8,20 +8,17 @@ import pytest
 
 from heron_runtime.state.store import (
     BadVersion,
-    Check,
     CheckOwner,
     Create,
     Delete,
     InvalidPath,
     Node,
-    NodeExists,
     NoNode,
     SessionState,
     Set,
     StateStore,
     StoreError,
     StoreUnavailable,
-    TransactionFailed,
 )
 from tests.support.stores.local import StoreClients
 from tests.support.waiting import wait_until
@@ -30,18 +27,6 @@ from tests.support.waiting import wait_until
 def test_store_implements_the_interface(store: StateStore) -> None:
     assert isinstance(store, StateStore)
     assert store.session() is SessionState.CONNECTED
-
-
-def test_node_is_created_read_changed_and_deleted(store: StateStore) -> None:
-    assert store.get("/topologies/a") is None
-    assert store.commit([Create("/topologies/a", b"one")]) == [0]
-    assert store.get("/topologies/a") == Node(b"one", 0)
-    assert store.commit([Set("/topologies/a", b"two")]) == [1]
-    assert store.commit([Set("/topologies/a", b"three", 1)]) == [2]
-    assert store.get("/topologies/a") == Node(b"three", 2)
-    assert store.commit([Delete("/topologies/a", 2)]) == [-1]
-    assert store.get("/topologies/a") is None
-    assert store.commit([Create("/topologies/a", b"")]) == [0]  # versions start at 0 again
 
 
 def test_get_all_returns_nodes_in_the_requested_order(world: StoreClients) -> None:
@@ -87,46 +72,6 @@ def test_children_are_sorted_and_direct(store: StateStore) -> None:
     assert store.children("/topologies/a") == []
 
 
-def test_operations_see_earlier_ones_of_the_transaction(store: StateStore) -> None:
-    assert store.commit(
-        [
-            Create("/a/x", b"1"),
-            Set("/a/x", b"2", 0),
-            Check("/a/x", 1),
-            Delete("/a/x"),
-            Create("/a/x", b"3"),
-        ]
-    ) == [0, 1, 1, -1, 0]
-    assert store.get("/a/x") == Node(b"3", 0)
-    assert store.commit([]) == []
-
-
-@pytest.mark.parametrize(
-    ("operation", "error"),
-    [
-        (Create("/a/here", b""), NodeExists),
-        (Set("/a/gone", b""), NoNode),
-        (Set("/a/here", b"", 7), BadVersion),
-        (Delete("/a/gone"), NoNode),
-        (Delete("/a/here", 7), BadVersion),
-        (Check("/a/gone"), NoNode),
-        (Check("/a/here", 7), BadVersion),
-        (CheckOwner("/a/gone"), NoNode),
-        (CheckOwner("/a/here"), BadVersion),
-    ],
-)
-def test_failed_operation_undoes_earlier_ones(
-    store: StateStore, operation: Create, error: type[TransactionFailed]
-) -> None:
-    store.commit([Create("/a/here", b"old")])
-    with pytest.raises(error) as caught:
-        store.commit([Set("/a/here", b"new"), Set("/a/here", b"newer"), Create("/a/more", b""), operation])
-    assert caught.value.index == 3
-    assert caught.value.path == operation.path
-    assert store.get("/a/here") == Node(b"old", 0)
-    assert store.get("/a/more") is None
-
-
 @pytest.mark.parametrize(
     "path",
     ["", "a", "/", "/a", "/a/", "//a", "/a//b", "/a/..", "/../a", "/a/b\n", "/a/\0", "/a/b/c/d", "/a/b/" + "x" * 256],
@@ -163,18 +108,6 @@ def test_closed_store_raises(world: StoreClients) -> None:
 
 
 # -- sessions ------------------------------------------------------------------------------------------------------
-
-
-def test_ephemeral_nodes_end_with_close(world: StoreClients) -> None:
-    owner, other = world.client(), world.client()
-    owner.commit([Create("/tmanagers/t", b"me", ephemeral=True), Create("/topologies/t", b"stays")])
-    assert other.get("/tmanagers/t") == Node(b"me", 0, True)
-    assert other.children("/tmanagers") == ["t"]
-    owner.close()
-    assert other.get("/tmanagers/t") is None
-    assert other.children("/tmanagers") == []
-    assert other.get("/topologies/t") == Node(b"stays", 0)
-    other.commit([Create("/tmanagers/t", b"another", ephemeral=True)])
 
 
 def test_nested_folder_has_its_own_nodes_owners_and_watches(world: StoreClients) -> None:

@@ -1,4 +1,4 @@
-"""Transactions on ZooKeeper: a tree that behaves like a server, and races between read and transaction.
+"""Transactions and watches on ZooKeeper, with a tree that behaves like a server.
 
 Another client changes the tree between the read and the transaction. The store's answer must equal that of the
 pure rules of ``heron_runtime.state.store_base`` on the tree at the time of the transaction.
@@ -6,6 +6,7 @@ pure rules of ``heron_runtime.state.store_base`` on the tree at the time of the 
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 
 import pytest
@@ -19,11 +20,14 @@ from heron_runtime.state.store import (
     Create,
     Delete,
     Operation,
+    SessionState,
     Set,
     StoreError,
+    StoreUnavailable,
     TransactionFailed,
 )
 from heron_runtime.state.store_base import Record, evaluate
+from heron_runtime.state.zookeeper import Trigger, WatchThread
 from heron_runtime.state.zookeeper_transactions import Action, NodeSnapshot, Op, OpOutcome, RetryAfterRead
 
 ME, OTHER = "me", "other"
@@ -150,24 +154,16 @@ def test_answer_matches_the_tree_at_the_transaction(
     pytest.fail("it was never done")
 
 
-def test_owner_replaced_after_the_read_is_rejected() -> None:
-    """A node that another client deleted and recreated has the same version as before."""
+@pytest.mark.parametrize("ended", [False, True])
+def test_owner_replaced_after_the_read_is_rejected(ended: bool) -> None:
+    """The new node has the same version. Only its creation changes the folder's version, not the end of a session."""
     tree = Tree({"/a/x": (0, ME)})
     asked: list[Operation] = [CheckOwner("/a/x"), Create("/b/x", b"")]
     ops = plan.ops(asked, {"/a/x": tree.look("/a/x")})
-    change(tree, [Delete("/a/x"), Create("/a/x", b"", True)])
+    if ended:
+        tree.expire(ME)
+    change(tree, [*([] if ended else [Delete("/a/x")]), Create("/a/x", b"", True)])
     assert tree.nodes == {"/a/x": (0, OTHER)}
-    assert isinstance(plan.read_replies(asked, ops, tree.multi(ops, ME)), RetryAfterRead)
-    assert "/b/x" not in tree.nodes
-
-
-def test_owner_with_an_ended_session_is_rejected() -> None:
-    """The folder version changes only when the next owner creates the node, not when the session ends."""
-    tree = Tree({"/a/x": (0, ME)})
-    asked: list[Operation] = [CheckOwner("/a/x"), Create("/b/x", b"")]
-    ops = plan.ops(asked, {"/a/x": tree.look("/a/x")})
-    tree.expire(ME)
-    change(tree, [Create("/a/x", b"", True)])
     assert isinstance(plan.read_replies(asked, ops, tree.multi(ops, ME)), RetryAfterRead)
     assert "/b/x" not in tree.nodes
 
@@ -180,3 +176,40 @@ def test_oversized_value_or_transaction_is_rejected_by_path() -> None:
     plan.check_size([Create("/a/x", half), Set("/a/y", half)], "/heronry")
     with pytest.raises(StoreError, match=r"/a/x: a transaction has at most"):
         plan.check_size([Create("/a/x", half), Set("/a/y", half), Set("/b/x", half)], "/heronry")
+
+
+BOUND_SECONDS = 60.0
+
+
+def test_watch_registration_is_retried() -> None:
+    tries: list[str] = []
+
+    def arm(path: str, trigger: Trigger) -> None:
+        tries.append(path)
+        if len(tries) < 3:
+            raise StoreUnavailable("not yet")
+
+    table, called = WatchThread(arm), threading.Event()
+    table.start()
+    try:
+        table.watch("/a", lambda _: called.set())
+        assert called.wait(BOUND_SECONDS)
+        assert tries[:3] == ["/a"] * 3
+    finally:
+        table.stop()
+
+
+def test_jobs_and_states_keep_their_order_despite_an_exception() -> None:
+    table, said, over = WatchThread(lambda path, trigger: None), list[object](), threading.Event()
+    table.listen(said.append)
+    table.start()
+    try:
+        table.tell(SessionState.SUSPENDED)
+        table.call(lambda: 1 // 0)
+        table.call(lambda: said.append("job"))
+        table.tell(SessionState.CONNECTED)
+        table.call(over.set)
+        assert over.wait(BOUND_SECONDS)
+    finally:
+        table.stop()
+    assert said == [SessionState.SUSPENDED, "job", SessionState.CONNECTED]

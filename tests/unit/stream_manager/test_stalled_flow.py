@@ -107,12 +107,6 @@ def test_call_longer_than_any_queue_is_named(world: StreamManagerHarness) -> Non
     assert flow(world).holder.task == 2
 
 
-def test_disconnected_task_is_not_named(world: StreamManagerHarness) -> None:
-    busy(world, 3, 41_000)
-    world.disconnect(3)
-    assert flow(world).holder == NOBODY
-
-
 def test_timeout_reason_names_the_bottleneck(world: StreamManagerHarness) -> None:
     world.tell(1, MasterMessage(HeartbeatReply(1, Bottleneck("count", 8, 12.0))))
     world.open_root(1, [11])

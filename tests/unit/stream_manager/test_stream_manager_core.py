@@ -1,43 +1,52 @@
-"""Stream manager core: messages, their order, and rejected input."""
+"""Stream manager core: messages, their order, connections, leases and rejected input."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
-from heron_runtime.model.dataflow import CauseKind, FailKind
+from heron_runtime.model.dataflow import Cause, CauseKind, FailKind
 from heron_runtime.model.ids import PROTOCOL_VERSION, root_base
 from heron_runtime.model.metrics import split_name
 from heron_runtime.model.plan import StreamManagerInfo
+from heron_runtime.model.settings import Keys
 from heron_runtime.wire.control import (
+    CauseChange,
     CauseSet,
     Credit,
     InstanceHello,
     Leave,
     Pause,
+    PeerCredit,
     PeerHello,
     PlanUpdate,
     StreamManagerHello,
+    TaskCredit,
     TaskWeights,
 )
 from heron_runtime.wire.data import Ack, Fail, Init, Packet
 from heron_runtime.wire.master import Heartbeat, HeartbeatReply, Register
+from stream_manager.core.ack_tracker import MAX_LIVE
+from stream_manager.core.backpressure import BackpressureCauses
 from stream_manager.core.events import (
     ConnectionEnded,
     ConnectionOpened,
+    ControlReceived,
     DataStreamOpened,
     EndConnection,
     EpochRaised,
     LeaveMaster,
     MasterConnected,
     MasterMessage,
+    PlanAccepted,
     PlanLoaded,
     SendMessage,
+    SendToMaster,
     StopReplaced,
     Tick,
 )
+from stream_manager.core.links import Link
 from stream_manager.core.stream_manager import StreamManager
 from tests.support.harness.stream_managers import (
     PLACES,
@@ -83,24 +92,6 @@ def test_each_spout_connection_receives_its_pause_state(
         assert [m for m in world.instances[1].heard if isinstance(m, Pause)] == [Pause(False, ())]
 
 
-def test_tuple_tree_across_containers_completes_at_its_spout(world: StreamManagerHarness) -> None:
-    a, b, c = 11, 22, 33
-    root = world.open_root(1, [a, b])
-    roots = column([root])
-    world.send(1, [frame(1, 2, roots=roots, keys=column([a])), frame(1, 6, roots=roots, keys=column([b]))])
-    world.settle()
-    assert world.take(2) == frame(1, 2, roots=roots, keys=column([a]))
-    assert world.take(6) == frame(1, 6, roots=roots, keys=column([b]))
-    world.send(6, [frame(6, 8, roots=roots, keys=column([c]))], acks=[Ack(1, roots, column([b ^ c]))])
-    world.send(2, acks=[Ack(1, roots, column([a]))])
-    world.settle()
-    assert world.instances[1].verdicts == []
-    assert world.take(8) is not None
-    world.send(8, acks=[Ack(1, roots, column([c]))])
-    world.settle()
-    assert world.instances[1].verdicts == [(root, None)]
-
-
 def test_fail_reaches_the_spout_with_its_reason(world: StreamManagerHarness) -> None:
     root = world.open_root(1, [5])
     world.send(4, fails=[Fail(1, column([root, root]), failed("count", 4))])
@@ -116,19 +107,32 @@ def test_fail_reaches_the_spout_with_its_reason(world: StreamManagerHarness) -> 
     assert sum(late) == 1 + 5, "also of a task that is nowhere"
 
 
-def test_roots_expire_by_ticks_but_not_during_a_pause_of_the_process(world: StreamManagerHarness) -> None:
-    root = world.open_root(1, [5])
-    world.tick(3_600_000)
-    world.settle()
-    assert world.instances[1].verdicts == [], "a stopped stream manager reads first"
-    world.send(2, acks=[Ack(1, column([root]), column([5]))])
-    world.settle()
-    assert world.instances[1].verdicts == [(root, None)]
-    root = world.open_root(1, [6])
-    for _ in range(460):
-        world.tick(100)
-    world.settle()
-    assert world.instances[1].verdicts[1:] == [(root, FailKind.TIMEOUT)]
+def test_rejected_hello_is_answered_before_its_connection_ends(world: StreamManagerHarness) -> None:
+    core, current = world.cores[1], world.instances[2].connection
+    for hello, what in (
+        (InstanceHello(PROTOCOL_VERSION, "t-2", 1, 1, 1), None),
+        (InstanceHello(99, TOPOLOGY_ID, 1, 1, 1), None),
+        (PeerHello(PROTOCOL_VERSION, "t-2", 2, 102, 1), None),
+        (InstanceHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 0, 77), Leave),  # an older process of the task
+    ):
+        first, second = core.handle(ConnectionOpened(77, hello))
+        assert isinstance(first, SendMessage)
+        assert isinstance(second, EndConnection)
+        assert what is None or isinstance(first.message, what)
+    assert core.connections.instances[2].connection == current
+
+
+@pytest.mark.parametrize(("pid", "leaves"), [(1001, False), (7, True), (4242, True)])
+def test_newer_hello_replaces_the_older_process(world: StreamManagerHarness, pid: int, leaves: bool) -> None:
+    """A process that reconnects after an unnoticed break is not told to leave for its own sake."""
+    core, old = world.cores[1], world.instances[2].connection
+    assert old is not None
+    effects = core.handle(ConnectionOpened(999, InstanceHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 1 + leaves, pid)))
+    told = [x.connection for x in effects if isinstance(x, SendMessage) and isinstance(x.message, Leave)]
+    assert told == ([old] if leaves else [])
+    assert [x.connection for x in effects if isinstance(x, EndConnection)] == [old]
+    assert core.handle(ConnectionEnded(old)) == [], "what comes of the old connection changes nothing"
+    assert core.connections.instances[2].connection == 999
 
 
 def test_verdicts_wait_for_a_reconnect_but_not_for_a_new_process(world: StreamManagerHarness) -> None:
@@ -144,19 +148,6 @@ def test_verdicts_wait_for_a_reconnect_but_not_for_a_new_process(world: StreamMa
     world.connect(1, incarnation=2)
     world.settle()
     assert world.instances[1].verdicts == []
-
-
-def test_newer_hello_replaces_the_older_process(world: StreamManagerHarness) -> None:
-    old = world.instances[2].connection
-    assert old is not None
-    hello = InstanceHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 9, 4242)
-    effects = world.cores[1].handle(ConnectionOpened(999, hello))
-    assert isinstance(effects[0], SendMessage)
-    assert isinstance(effects[0].message, Leave)
-    assert isinstance(effects[1], EndConnection)
-    assert effects[1].connection == old
-    assert world.cores[1].handle(ConnectionEnded(old)) == [], "what comes of the old connection changes nothing"
-    assert world.cores[1].connections.instances[2].connection == 999
 
 
 def test_frames_for_a_dead_instance_wait_for_the_next(world: StreamManagerHarness) -> None:
@@ -230,15 +221,6 @@ def test_frames_without_credit_end_the_connection(world: StreamManagerHarness) -
     assert any(isinstance(effect, EndConnection) and "without credit" in effect.reason for effect in effects)
 
 
-def test_hello_of_another_topology_or_protocol_is_rejected(world: StreamManagerHarness) -> None:
-    core = world.cores[1]
-    for hello in (InstanceHello(PROTOCOL_VERSION, "t-2", 1, 1, 1), InstanceHello(99, TOPOLOGY_ID, 1, 1, 1)):
-        effects = core.handle(ConnectionOpened(77, hello))
-        assert [type(effect) for effect in effects] == [SendMessage, EndConnection]
-    effects = core.handle(ConnectionOpened(78, PeerHello(PROTOCOL_VERSION, "t-2", 2, 102, 1)))
-    assert [type(effect) for effect in effects] == [SendMessage, EndConnection]
-
-
 def test_older_peer_must_leave_and_newer_peer_waits_for_its_plan(world: StreamManagerHarness) -> None:
     core = world.cores[1]
     world.break_link(1, 2)
@@ -256,20 +238,24 @@ def test_older_peer_must_leave_and_newer_peer_waits_for_its_plan(world: StreamMa
 
 
 def test_highest_epoch_wins() -> None:
+    """It may come from a plan, a heartbeat or a peer. Plans and messages of a lower epoch are rejected."""
     core = StreamManager(TOPOLOGY_ID, StreamManagerInfo(1, "h", 1, 101), {}, 0)
-    core.handle(PlanLoaded(make_plan(number=5, epoch=2), 2))
-    core.handle(PlanLoaded(make_plan(number=9, epoch=1), 1))
-    assert str(core.version) == "2.5"
-    core.handle(PlanLoaded(make_plan(number=4, epoch=2), 2))
-    assert str(core.version) == "2.5"
-    effects = core.handle(MasterMessage(PlanUpdate(make_plan(number=9, epoch=1), 1)))
-    assert [type(effect) for effect in effects] == [LeaveMaster]
-    assert core.handle(MasterMessage(HeartbeatReply(3))) == [EpochRaised(3)]
-    assert core.handle(PlanLoaded(make_plan(number=6, epoch=2), 2)) == []
-    assert str(core.version) == "2.5", "a plan of a deposed master is refused once a newer epoch was heard"
-    core.handle(PlanLoaded(make_plan(number=1, epoch=3), 3))
-    assert str(core.version) == "3.1"
-    assert [type(e) for e in core.handle(MasterMessage(Leave("replaced", 3)))] == [StopReplaced]
+
+    def load(epoch: int, number: int) -> tuple[str, list[type]]:
+        effects = core.handle(PlanLoaded(make_plan(number=number, epoch=epoch), epoch))
+        return str(core.version), [type(effect) for effect in effects]
+
+    assert load(2, 5) == ("2.5", [EpochRaised, PlanAccepted])
+    assert load(1, 9) == load(2, 4) == ("2.5", [])
+    assert core.handle(MasterMessage(PlanUpdate(make_plan(number=5, epoch=2), 3))) == [EpochRaised(3)]
+    assert core.handle(MasterMessage(HeartbeatReply(4))) == [EpochRaised(4)]
+    assert core.handle(MasterMessage(HeartbeatReply(4))) == []
+    assert EpochRaised(5) in core.handle(ConnectionOpened(1, PeerHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 102, 5)))
+    assert load(2, 6) == ("2.5", []), "a plan of a deposed master is refused once a newer epoch was heard"
+    for lower in (Leave("go", 4), Leave("go"), HeartbeatReply(4), PlanUpdate(make_plan(number=9, epoch=4), 4)):
+        assert [type(effect) for effect in core.handle(MasterMessage(lower))] == [LeaveMaster]
+    assert load(5, 1)[0] == "5.1"
+    assert [type(effect) for effect in core.handle(MasterMessage(Leave("go", 5)))] == [StopReplaced]
 
 
 def test_heartbeats_list_instances_and_changes_are_sent_at_once(world: StreamManagerHarness) -> None:
@@ -286,18 +272,19 @@ def test_heartbeats_list_instances_and_changes_are_sent_at_once(world: StreamMan
     assert [i.task for i in world.to_master[-1].instances] == [1, 3], "a change is told at once"
 
 
-def test_partition_pauses_spouts_after_the_lease_until_the_master_replies(
-    world: StreamManagerHarness,
-) -> None:
+def test_partition_pauses_spouts_after_the_lease_until_the_master_replies(world: StreamManagerHarness) -> None:
+    alone = StreamManagerHarness(make_plan({1: PLACES[1]}))
+    alone.start()
     world.break_link(1, 2)
     world.break_link(1, 3)
     for _ in range(31):
-        world.now_ms += 1000
-        world.tell(1, Tick(world.now_ms))
+        alone.tick(1000)
+        world.tick(1000)
     paused = world.instances[1].paused
     assert paused is not None
     assert paused.paused
     assert [(c.kind, c.peer) for c in paused.causes] == [(CauseKind.LINK, 0)]
+    assert not alone.cores[1].instances.has_paused_spouts(), "a single stream manager has no partition"
     world.tell(1, MasterMessage(HeartbeatReply(1)))
     world.tick(100)
     assert world.instances[1].paused == Pause(False, ())
@@ -355,32 +342,6 @@ def test_verdicts_for_a_moved_spout_are_dropped(world: StreamManagerHarness) -> 
     assert not link.settlements
 
 
-def test_order_is_kept_per_source_and_destination(world: StreamManagerHarness) -> None:
-    for number in range(50):
-        world.send(1, [frame(1, 2, b"%d" % number), frame(1, 6, b"%d" % number)])
-        if number % 7 == 0:
-            world.settle()
-    world.settle()
-    for task in (2, 6):
-        got = []
-        while (taken := world.take(task)) is not None:
-            got.append(int(taken.values))
-            world.settle()
-        assert got == list(range(50))
-
-
-def test_counters_agree_between_containers(world: StreamManagerHarness) -> None:
-    world.send(1, [frame(1, 2, count=10), frame(1, 6, count=20)])
-    world.settle()
-    counted = world.cores[1].totals()
-    assert counted["__server/__tuples_from_workers/container_1_word_1"] == 30
-    assert counted["__server/__tuples_to_workers/container_1_split_2"] == 10
-    assert counted["__server/__tuples_to_stmgrs/stream_manager-2"] == 20
-    assert world.cores[2].totals()["__server/__tuples_from_stmgrs/stream_manager-1"] == 20
-    assert world.cores[1].gauges()["__peers_connected"] == 2
-    assert np.isfinite(list(counted.values())).all()
-
-
 def test_every_counter_is_registered(world: StreamManagerHarness) -> None:
     world.send(1, [frame(1, 6)])
     while world.pump(1):
@@ -404,11 +365,184 @@ def test_verdicts_of_a_dead_process_do_not_ack_roots_of_the_next(world: StreamMa
     assert world.instances[1].verdicts == [(root, None)]
 
 
-def test_older_process_of_a_task_is_told_to_leave(world: StreamManagerHarness) -> None:
-    core, current = world.cores[1], world.instances[2].connection
-    older = InstanceHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 0, 77)
-    effects = core.handle(ConnectionOpened(999, older))
-    assert [type(effect) for effect in effects] == [SendMessage, EndConnection]
-    assert isinstance(effects[0], SendMessage)
-    assert isinstance(effects[0].message, Leave)
-    assert core.connections.instances[2].connection == current
+@pytest.mark.parametrize(("container", "called"), [(1, (2, 3)), (2, (3,)), (3, ())])
+def test_stream_manager_of_the_lower_container_opens_the_connection(container: int, called: tuple[int, ...]) -> None:
+    plan = make_plan()
+    accepted = StreamManagerHarness(plan).cores[container].handle(PlanLoaded(plan, 1))
+    assert [effect.call for effect in accepted if isinstance(effect, PlanAccepted)] == [called]
+
+
+def test_peer_that_is_not_in_the_plan_has_no_credit(world: StreamManagerHarness) -> None:
+    """The peer is newer than the planned one and must wait for its plan before it may send."""
+    world.tell(1, PlanLoaded(make_plan(number=2, incarnations={2: 50}), 1))
+    peer = world.cores[1].connections.peers[2]
+    assert peer.connection is not None
+    assert not peer.accepted
+    world.act(1, world.cores[1].packet(peer.connection, Packet(1, frames=[frame(5, 2)])))
+    assert world.ended[-1] == "container 2: frames for task 2 without credit"
+
+
+@pytest.mark.parametrize("to", [1, 3])
+def test_frames_waiting_for_a_moved_task_follow_it(world: StreamManagerHarness, to: int) -> None:
+    core = world.cores[3]
+    world.break_link(2, 3)
+    world.send(7, [frame(7, 6, bytes(100))] * 2)
+    places = {1: dict(PLACES[1]), 2: {4: "count", 5: "word"}, 3: dict(PLACES[3])}
+    places[to][6] = "split"
+    world.tell(3, PlanLoaded(make_plan(places, number=2), 1))
+    link = core.connections.peers[to].link if to == 1 else core.connections.instances[6].link
+    assert len(link.destinations[6].frames) == 2
+    assert core.forwarder.moved_frames == 0
+
+
+def test_credit_for_a_stalled_queue_makes_the_link_the_cause() -> None:
+    """Frames that wait for credit are charged to the remote task; once sendable, they are charged to the link."""
+    plan = make_plan(topology__backpressure__high__watermark__bytes=2_000)
+    world = StreamManagerHarness(plan)
+    core, number = world.cores[1], world.connection(1, 2)
+    world.tell(1, PlanLoaded(plan, 1))
+    for event in (ConnectionOpened(number, world.cores[2].peer_hello()), DataStreamOpened(number)):
+        world.tell(1, event)
+    world.connect(1)
+    world.send(1, [frame(1, 6, bytes(900))] * 3)
+    link = Cause(CauseKind.LINK, "", 0, 1, 2)
+    assert link not in core.causes.own
+    world.tell(1, ControlReceived(number, PeerCredit((TaskCredit(6, 10_000),))))
+    assert link in core.causes.own
+    world.tell(1, PlanLoaded(make_plan({1: PLACES[1], 3: PLACES[3]}, number=2), 1))
+    assert link not in core.causes.own, "there is no such link any more"
+
+
+def test_end_is_a_violation_only_if_malformed(world: StreamManagerHarness) -> None:
+    core = world.cores[1]
+    world.disconnect(2)
+    world.break_link(1, 2)
+    assert core.violations == 0
+    number = world.instances[1].connection
+    assert number is not None
+    core.handle(ConnectionEnded(number, True))
+    assert core.violations == 1
+
+
+def test_largest_frame_is_remembered(world: StreamManagerHarness) -> None:
+    """The memory bound of the queues depends on it."""
+    for size in (500, 1500, 20):
+        world.send(1, [frame(1, 2, bytes(size))])
+        world.settle()
+    assert world.cores[1].forwarder.largest_frame == frame(1, 2, bytes(1500)).weight()
+
+
+@pytest.mark.parametrize("weights", [(333,), (333, 20), (333, 20, 4_000), (333, 333)])
+def test_peers_learn_each_new_tuple_weight_of_a_local_task(
+    world: StreamManagerHarness, weights: tuple[int, ...]
+) -> None:
+    """A lower weight is sent as well, and each value only once."""
+    number = world.instances[2].connection
+    assert number is not None
+    known = 0
+    for weight in weights:
+        effects = world.cores[1].handle(
+            ControlReceived(number, Credit(world.instances[2].granted, tuple_weight=weight))
+        )
+        heard = {
+            world.numbers[effect.connection][1]: {told.task: told.tuple_weight for told in effect.message.tasks}
+            for effect in effects
+            if isinstance(effect, SendMessage) and isinstance(effect.message, PeerCredit)
+        }
+        assert heard == ({} if weight == known else {2: {2: weight}, 3: {2: weight}})
+        known = weight
+
+
+def test_waiting_bytes_count_only_sendable_frames() -> None:
+    link = Link(container=2)
+    assert link.waiting_bytes() == 0
+    link.push(frame(1, 6, bytes(100)), 164, None)
+    assert link.waiting_bytes() == 0, "nobody is there"
+    link.open()
+    assert link.waiting_bytes() == 0, "there is no credit"
+    link.grant(6, 1000)
+    assert link.waiting_bytes() == 164
+
+
+def started(places: dict[int, dict[int, str]] = PLACES) -> StreamManagerHarness:
+    world = StreamManagerHarness(make_plan(places))
+    world.start()
+    return world
+
+
+def test_master_is_told_the_highest_epoch() -> None:
+    """The epoch may exceed the plan's: a heartbeat can announce a higher one, which a deposed master must learn."""
+    core = StreamManager(TOPOLOGY_ID, StreamManagerInfo(1, "h", 1, 101), {}, 0)
+    core.handle(PlanLoaded(make_plan(), 1))
+    core.handle(MasterMessage(HeartbeatReply(3)))
+    told = [
+        effect.message
+        for effect in core.handle(MasterConnected()) + core.handle(Tick(1000))
+        if isinstance(effect, SendToMaster)
+    ]
+    assert [type(message) for message in told] == [Register, Heartbeat]
+    assert [message.epoch for message in told] == [3, 3]
+
+
+def test_instance_of_a_removed_task_is_told_to_leave() -> None:
+    world = started()
+    places = {**PLACES, 1: {1: "word", 3: "sink"}, 3: {**PLACES[3], 2: "split"}}
+    world.plan = make_plan(places, number=2)
+    world.tell(1, PlanLoaded(world.plan, 1))
+    assert isinstance(world.instances[2].heard[-1], Leave)
+    assert world.cores[1].connections.instances[2].connection is None
+    assert [type(world.instances[task].heard[-1]) is not Leave for task in (1, 3)] == [True, True]
+
+
+def ticks_to_expiry(world: StreamManagerHarness, step_ms: int, most: int) -> int:
+    for n in range(1, most):
+        world.tick(step_ms)
+        world.settle()
+        if world.instances[1].verdicts:
+            return n
+    raise AssertionError("it never expires")
+
+
+def test_pause_of_the_process_expires_no_root() -> None:
+    """The process stops just before an expiry; the sockets it reads afterwards hold the final ack."""
+    first = started()
+    first.open_root(1, [5])
+    ticks = ticks_to_expiry(first, 100, 1000)
+    for pauses in (1, 2, 3):
+        world = started()
+        root = world.open_root(1, [5])
+        for _ in range(ticks - 1):
+            world.tick(100)
+        for _ in range(pauses):
+            world.tick(10_000)
+        world.send(2, acks=[Ack(1, column([root]), column([5]))])
+        world.settle()
+        assert world.instances[1].verdicts == [(root, None)]
+
+
+def test_roots_expire_with_slow_ticks() -> None:
+    for step_ms in (900, 1500, 20_000):
+        world = started()
+        root = world.open_root(1, [5])
+        ticks_to_expiry(world, step_ms, 200)
+        assert world.instances[1].verdicts == [(root, FailKind.TIMEOUT)]
+
+
+def test_change_after_a_gap_waits_for_the_next_full_set() -> None:
+    pressure = BackpressureCauses(1)
+    a, b, c = (Cause(CauseKind.TASK, "x", task, 2) for task in (1, 2, 3))
+    pressure.peer_set(2, CauseSet(1, (a,)))
+    pressure.peer_change(2, CauseChange(2, (b,), ()))
+    assert pressure.union() == (a, b)
+    pressure.peer_change(2, CauseChange(4, (c,), (a,)))  # change 3 may have removed c or added another cause
+    assert pressure.union() == (a, b)
+    pressure.peer_change(2, CauseChange(2, (), (b,)))
+    assert pressure.union() == (a, b), "nor is one applied twice"
+    pressure.peer_set(2, CauseSet(4, (b, c)))
+    assert pressure.union() == (b, c)
+
+
+def test_spout_pending_limit_is_below_the_trackers() -> None:
+    most = Keys.TOPOLOGY_MAX_SPOUT_PENDING.maximum
+    assert most is not None
+    assert 1.5 * most < MAX_LIVE

@@ -9,16 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_runtime.model.checkpoints import TaskReport
-from heron_runtime.model.plan import (
-    ContainerPlan,
-    PackingPlan,
-    PhysicalPlan,
-    PlanVersion,
-    UpdatePhase,
-    task_participant,
-)
+from heron_runtime.model.plan import PhysicalPlan, PlanVersion, UpdatePhase, task_participant
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.master import Heartbeat, ParticipantReport
+from tests.support.definitions import packing_of
 from tests.support.harness.masters import definition, info, packing, registration
 from topology_master.core.membership import Membership
 from topology_master.core.planner import NOT_SETTLED, UpdateSequencer, build_physical_plan, removes_tasks, replace_state
@@ -27,21 +21,7 @@ RUNNING = TopologyState.RUNNING
 SECS = 10.0  # the default of topology.update.drain.secs
 NEITHER, DRAINING, SETTLING = UpdatePhase.NONE, UpdatePhase.DRAINING, UpdatePhase.SETTLING
 OLD = packing(2)
-
-
-def swapped() -> PackingPlan:
-    """Return the packing plan with tasks 2 and 4 exchanged."""
-    first, second = OLD.containers
-    return PackingPlan(
-        OLD.topology,
-        (
-            ContainerPlan(1, (first.instances[0], second.instances[1])),
-            ContainerPlan(2, (second.instances[0], first.instances[1])),
-        ),
-    )
-
-
-NEW = swapped()
+NEW = packing_of(OLD.topology, {1: {1: "word", 4: "count"}, 2: {3: "word", 2: "count"}})  # 2 and 4 are exchanged
 
 
 class Steps:
@@ -205,6 +185,3 @@ def test_update_ends_for_any_sequence_of_events(acts: list[tuple[str, int]]) -> 
         steps.settle()
         steps.wait(SECS + 1)
     assert (steps.plan.standstill, steps.plan.packing) == (NEITHER, steps.wanted)
-
-
-# Single rules that are easy to get wrong.

@@ -1,4 +1,4 @@
-"""Topology master core: decisions from events."""
+"""Topology master core: decisions from events, and writes that only the owner of the master node may do."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heron_runtime.launch import Launch
 from heron_runtime.model.dataflow import Cause, CauseKind
 from heron_runtime.model.plan import PlanVersion
+from heron_runtime.model.records import ExecutionState, MasterLocation
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import paths
-from heron_runtime.state.memory import MemoryTree
-from heron_runtime.state.store import Delete, Set
+from heron_runtime.state.memory import MemoryStore, MemoryTree
+from heron_runtime.state.store import Create, Delete, Set
 from heron_runtime.wire import message_codecs
 from heron_runtime.wire.master import Bottleneck, FlowStatus, Heartbeat
 from tests.support.harness.masters import (
+    ID,
     NAME,
     Node,
+    definition,
     execution,
     info,
     packing,
@@ -31,7 +35,7 @@ from topology_master.core import events as e
 from topology_master.core import master as master_module
 from topology_master.core.master import NOT_LEADING
 from topology_master.core.mastership import MasterRole
-from topology_master.core.membership import MAX_STEP_MS
+from topology_master.shell.store import MasterStore, read_stored
 
 
 def leader(state: TopologyState = TopologyState.RUNNING, containers: int = 2) -> Node:
@@ -168,31 +172,6 @@ def test_heartbeat_replies_name_the_largest_bottleneck() -> None:
         e.SendHeartbeatReply(102, 1, slower)
     ]
     assert node.tell(e.HeartbeatReceived(101, Heartbeat())) == [e.SendHeartbeatReply(101, 1, slow)]
-
-
-@given(st.lists(st.integers(1, 60_000), max_size=40))
-def test_pauses_of_the_master_expire_no_lease(gaps: list[int]) -> None:
-    """A lease runs out only over enough of the master's own ticks, however long the master is stopped."""
-    node = registered(leader(), 1, 1)
-    now, silent = 0, 0
-    node.tell(e.MasterTick(), now_ms=now)
-    for gap in gaps:
-        now += gap
-        silent += min(gap, MAX_STEP_MS)
-        node.tell(e.HeartbeatReceived(101, Heartbeat()), e.MasterTick(), now_ms=now)
-        node.tell(e.HeartbeatReceived(101, Heartbeat()))
-        assert (2 in node.core.membership.missing()) == (silent > 10_000)
-        assert 1 not in node.core.membership.missing()
-
-
-@pytest.mark.parametrize(("silent_ms", "missing"), [(10_000, []), (10_001, [2])])
-def test_lease_runs_from_the_last_message_to_the_millisecond(silent_ms: int, missing: list[int]) -> None:
-    node = registered(leader(), 1, 1)
-    node.tell(e.MasterTick(), now_ms=0)
-    node.tell(e.HeartbeatReceived(101, Heartbeat()), e.HeartbeatReceived(102, Heartbeat()))
-    for now in [*range(500, silent_ms, 500), silent_ms]:
-        node.tell(e.HeartbeatReceived(101, Heartbeat()), e.MasterTick(), now_ms=now)
-    assert node.core.membership.missing() == missing
 
 
 def test_lapsed_stream_manager_leads_to_exactly_one_new_plan() -> None:
@@ -424,3 +403,38 @@ def test_at_most_one_master_leads(seed: int, masters: int) -> None:
             node.settle()
     assert sum(node.leading for node in nodes) == 1
     assert [n.core.mastership.acting for n in nodes].count(True) == 1
+
+
+RUNNING = ExecutionState(NAME, ID, "local", "me", "default", TopologyState.RUNNING)
+
+
+def session(tree: MemoryTree, port: int) -> tuple[MemoryStore, MasterStore]:
+    store = MemoryStore(tree)
+    store.open()
+    launch = Launch("local", "me", "default", NAME, ID, "memory://", "/nowhere", "/nowhere")
+    return store, MasterStore(store, launch, MasterLocation(ID, "here", port, 0, port), lambda event: None)
+
+
+def test_only_the_owner_of_the_node_writes() -> None:
+    tree = MemoryTree()
+    (store, first), (_, second) = session(tree, 1), session(tree, 2)
+    store.commit(
+        [
+            Create(paths.topology(NAME), message_codecs.TOPOLOGY.encode(definition())),
+            Create(paths.execution_state(NAME), message_codecs.EXECUTION_STATE.encode(RUNNING)),
+        ]
+    )
+    assert first.commit(e.Campaign(1, -1))[0] is e.WriteResult.DONE
+    stored = read_stored(store, NAME)
+    paused = ExecutionState(NAME, ID, "local", "me", "default", TopologyState.PAUSED)
+    write = e.CommitTransaction(None, -1, paused, stored.execution_version)
+    assert second.commit(write)[0] is e.WriteResult.NOT_OWNER, "there is a master node, and it is another session's"
+    assert read_stored(store, NAME).execution == RUNNING
+    assert second.commit(e.Resign("it is not mine"))[0] is not e.WriteResult.DONE
+    assert read_stored(store, NAME).master is not None
+    assert first.commit(write)[0] is e.WriteResult.DONE
+    assert first.commit(e.Resign("done"))[0] is e.WriteResult.DONE
+    assert second.commit(e.Campaign(2, read_stored(store, NAME).epoch_version))[0] is e.WriteResult.DONE
+    stored = read_stored(store, NAME)
+    again = e.CommitTransaction(None, -1, RUNNING, stored.execution_version)
+    assert first.commit(again)[0] is e.WriteResult.NOT_OWNER

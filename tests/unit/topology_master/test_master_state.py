@@ -14,7 +14,8 @@ from heron_runtime.state.store import Set
 from heron_runtime.state.topologies import kill
 from heron_runtime.wire import message_codecs
 from heron_runtime.wire.master import Heartbeat
-from tests.support.harness.masters import ID, NAME, info, packing, registration
+from tests.support.definitions import packing_of
+from tests.support.harness.masters import ID, NAME, info, registration
 from tests.support.harness.stateful_masters import CONFIG, LEASE_MS, TASKS, StateNode, StubParticipants, begun
 from topology_master.core import events as e
 
@@ -88,25 +89,6 @@ def test_checkpoint_completes_step_by_step(tmp_path: Path) -> None:
     assert (shown.last.number, shown.last.bytes, shown.completed, shown.cancelled) == (1, 12, 1, 0)
     assert shown.last.completed_at == pytest.approx(1_000 + node.now_ms / 1000)
     assert node.core.state_gauges()["__checkpoint-number"] == 1
-
-
-def test_each_loss_restores_from_the_last_complete_checkpoint(tmp_path: Path) -> None:
-    node = begun(tmp_path)
-    node.checkpoint()
-    node.played.started_anew(task_participant(2))
-    node.beat()
-    assert (node.generation.number, node.generation.phase, node.generation.restore_from) == (
-        2,
-        GenerationPhase.RESTORING,
-        1,
-    )
-    assert node.record == CheckpointRecord(2, 1, 1)
-    assert "generation 2: restoring from checkpoint 1: task 2: it was restarted" in node.notes()
-    assert node.played.wish.generation == 2
-    node.running()
-    assert node.generation.phase is GenerationPhase.RUNNING
-    assert node.checkpoint() == 2
-    assert node.folder.read_manifest(2).turn == 1, "it is built on the last complete one"
 
 
 def test_missing_stream_manager_does_not_delay_the_next_generation(tmp_path: Path) -> None:
@@ -412,29 +394,9 @@ def test_old_files_are_removed_and_needed_ones_stay(tmp_path: Path) -> None:
     assert set(node.folder.parts()) == needed
 
 
-def test_parts_of_another_turn_cancel_the_checkpoint(tmp_path: Path) -> None:
-    node = begun(tmp_path)
-    node.tick(1_000)
-    node.played.aligned()
-    node.beat()
-    node.played.stored(node.folder, 1, 7)
-    node.beat()
-    shown = node.core.status().tasks_state
-    assert (shown.completed, shown.cancelled) == (0, 1)
-    assert "turn 7" in shown.cancelled_why
-
-
 def test_changed_packing_plan_begins_a_generation(tmp_path: Path) -> None:
     node = begun(tmp_path)
-    swapped = packing(2)
-    first, second = swapped.containers
-    moved = type(swapped)(
-        NAME,
-        (
-            type(first)(1, (second.instances[0], first.instances[1])),
-            type(second)(2, (first.instances[0], second.instances[1])),
-        ),
-    )
+    moved = packing_of(NAME, {1: {3: "word", 2: "count"}, 2: {1: "word", 4: "count"}})
     node.store.commit([Set(paths.packing_plan(NAME), message_codecs.PACKING_PLAN.encode(moved), 0)])
     node.read()
     assert (node.generation.number, node.generation.cause) == (2, "the packing plan has changed")

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from heron_runtime.model.checkpoints import TaskReport
+from heron_runtime.model.checkpoints import Manifest, TaskReport
 from heron_runtime.model.plan import GenerationPhase, PlanVersion, task_participant
 from heron_runtime.model.topology import TopologyState
+from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.master import MasterStatus
 from tests.support.harness.stateful_masters import CONFIG, StateNode, StubParticipants, begun
 from topology_master.core import events as e
@@ -244,32 +245,95 @@ def test_cancelled_hold_does_not_apply_to_the_next_checkpoint(tmp_path: Path) ->
     assert node.played.wish.over == 2, "all go on behind it"
 
 
+def manifests(node: StateNode) -> dict[int, Manifest | None]:
+    """Read the manifests as the shell does."""
+    found: dict[int, Manifest | None] = {}
+    for number in node.folder.manifests():
+        try:
+            found[number] = node.folder.read_manifest(number)
+        except MalformedMessage:
+            found[number] = None
+    return found
+
+
 def back(node: StateNode, number: int, *, repeat: bool = True) -> list[e.AnswerRequest]:
-    """Request a restore to a checkpoint, as the shell does."""
-    there = {n: node.folder.read_manifest(n) for n in node.folder.manifests()}
-    return answers(node.tell(e.RestoreRequested(9, 0, number, repeat_output=repeat, manifests=there)))
+    """Request a restore to a checkpoint."""
+    return answers(node.tell(e.RestoreRequested(9, 0, number, repeat_output=repeat, manifests=manifests(node))))
 
 
-def test_restore_to_an_older_checkpoint_discards_later_ones(tmp_path: Path) -> None:
-    node = begun(tmp_path)
+def damaged(home: Path) -> StateNode:
+    """Return a new master after the manifest of checkpoint 3 was truncated; checkpoints 2 and 3 are kept."""
+    node = begun(home)
     assert [node.checkpoint() for _ in range(3)] == [1, 2, 3]
+    path = home / "checkpoints" / "manifests" / "3.json"
+    path.write_bytes(path.read_bytes()[:-5])
+    node.die()
+    return StateNode(home, node.played, port=2).register()
+
+
+def test_damaged_manifest_stops_decisions_and_is_named(tmp_path: Path) -> None:
+    node = damaged(tmp_path)
+    fault = node.core.status().tasks_state.storage_fault
+    assert "checkpoint 3: its manifest below" in fault
+    assert "is not whole" in fault
+    for asked in (e.CheckpointRequested(1, wait=True), e.RestoreRequested(2)):
+        (answer,) = answers(node.tell(asked))
+        assert answer.final
+        assert "checkpoint 3: its manifest below" in answer.error
+        assert "heron restore … NUMBER --repeat-output" in answer.error
+    for number, name in ((1, "checkpoint 1"), (3, "the last checkpoint"), (4, "checkpoint 4")):
+        (refused,) = back(node, number)
+        assert refused.final
+        assert refused.error.startswith(f"{name} cannot be gone back to")
+        assert refused.error.endswith("whole, and kept, are 2"), refused.error
+    node.tick(60_000)
+    assert (node.generation.number, node.record.complete) == (1, 3)
+
+
+def test_abandoned_restore_request_is_not_decided_later(tmp_path: Path) -> None:
+    node = damaged(tmp_path)
+    node.hold = (e.CommitTransaction,)
+    assert back(node, 2) == []
+    node.hold = ()
+    node.lose_store()
+    node.tick(10_000)
+    assert (node.generation.number, node.record.complete) == (1, 3)
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_restore_to_an_older_checkpoint_begins_a_new_history(tmp_path: Path, is_damaged: bool) -> None:
+    node = damaged(tmp_path) if is_damaged else begun(tmp_path)
+    assert is_damaged or [node.checkpoint() for _ in range(3)] == [1, 2, 3]
     (refused,) = back(node, 2, repeat=False)
     assert refused.final
     assert "output written after checkpoint 2, up to 3, would be written again" in refused.error
+    assert ("is not whole" in refused.error) == is_damaged
     assert node.generation.number == 1
     (answer,) = back(node, 2)
+    now, record = node.generation, node.record
     assert answer.status is not None
     assert answer.status.tasks_state.restore_from == 2
-    assert (node.record.generation, node.record.begun, node.record.complete) == (2, 3, 2)
-    assert node.generation.cause == "restore requested, and later checkpoints are discarded"
+    assert (now.number, now.phase, now.restore_from) == (2, GenerationPhase.RESTORING, 2)
+    assert (record.generation, record.begun, record.complete) == (2, 3, 2)
+    assert now.cause.startswith("restore requested, and later checkpoints are discarded")
+    assert ("checkpoint 3: its" in now.cause) == is_damaged
+    assert node.core.status().tasks_state.storage_fault == ""
     node.running()
-    assert 3 not in node.folder.manifests(), "it counts no more"
-    assert node.checkpoint() == 4
+    assert (3 in node.folder.manifests()) == is_damaged, "it counts no more; what is damaged goes in its turn"
+    turn = node.folder.read_manifest(2).turn
+    assert node.checkpoint() == 4, "numbers are not used again"
     manifest = node.folder.read_manifest(4)
-    assert manifest.turn == node.folder.read_manifest(2).turn + 1, "it follows the one that was gone back to"
+    assert manifest.turn == turn + 1, "it follows the one that was gone back to"
     assert {part.checkpoint for layers in manifest.layers.values() for part in layers} <= {1, 2, 4}
-    (gone,) = back(node, 3)
-    assert gone.error == "checkpoint 3 does not exist: the complete ones are 2, 4"
+    if not is_damaged:
+        (gone,) = back(node, 3)
+        assert gone.error == "checkpoint 3 does not exist: the complete ones are 2, 4"
+    assert [node.checkpoint() for _ in range(3)] == [5, 6, 7]
+    assert 3 not in node.folder.manifests()
+    assert not [name for name in node.folder.parts() if name.split("-")[1] == "3"]
+    node.die()
+    other = StateNode(tmp_path, node.played, port=3).register()
+    assert other.core.status().tasks_state.storage_fault == ""
 
 
 def test_restore_to_a_missing_checkpoint_is_refused(tmp_path: Path) -> None:

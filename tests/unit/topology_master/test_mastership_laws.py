@@ -274,13 +274,10 @@ WON_LATE: list[Fact] = [
 ]
 
 
-def test_only_the_highest_epoch_decides_and_only_while_connected() -> None:
-    @example(WON_LATE)
-    @given(st.lists(facts(), max_size=12))
-    def holds(told: list[Fact]) -> None:
-        master = Mastership(US)
-        for fact in told:
-            fact(master)
-            master.check()
-
-    holds()
+@example(WON_LATE)
+@given(st.lists(facts(), max_size=12))
+def test_only_the_highest_epoch_decides_and_only_while_connected(told: list[Fact]) -> None:
+    master = Mastership(US)
+    for fact in told:
+        fact(master)
+        master.check()

@@ -84,6 +84,14 @@ def test_silence_counts_in_bounded_steps_and_lapsed_members_are_removed(
     assert (membership.links(), membership.missing(), membership.newest(1)) == ([], [1, 2, 3], None)
 
 
+def test_lease_runs_from_the_last_message_to_the_millisecond() -> None:
+    membership = made(1)
+    membership.advance(0)
+    membership.register(1, registers(1))
+    assert [membership.advance(now_ms) for now_ms in (2_000, 4_000, LEASE_MS)] == [[], [], []]
+    assert [member.info.container for member in membership.advance(LEASE_MS + 1)] == [1]
+
+
 def test_older_process_and_unknown_container_are_not_admitted() -> None:
     membership = made(1)
     assert membership.register(1, registers(2)) == (RegistrationResult.UNKNOWN_CONTAINER, None)

@@ -47,17 +47,6 @@ def test_rings_equal_a_full_list(growth: list[tuple[int, int]], seconds: int) ->
     assert begin + covered_seconds(now, seconds) == now
 
 
-@given(growths)
-def test_sum_of_rollups_equals_rollup_of_sums(growth: list[tuple[int, int]]) -> None:
-    one, several, now = CounterRings(), [CounterRings() for _ in range(3)], START
-    for number, (gap, amount) in enumerate(growth):
-        now += gap
-        one.add(now, amount)
-        several[number % 3].add(now, amount)
-    for seconds in (5, 60, 595, 596, 3600, 10_000):
-        assert one.total(now, seconds) == sum(ring.total(now, seconds) for ring in several)
-
-
 def test_counters_cover_intervals_and_all_time() -> None:
     store = MetricStore(START)
     for second in range(0, 1200, 5):
@@ -127,14 +116,6 @@ def test_interval_latencies_exclude_earlier_samples() -> None:
     (always,) = [v for v in store.metrics(START + 501, MetricsRequest("", -1)).values if v.kind == "latency"]
     assert always.total == 100
     assert sketch_codec.decode_sketch(always.sketch).quantile(0.99) == pytest.approx(900.0, rel=0.02)
-
-
-def test_gauges_follow_the_running_incarnation_and_expire() -> None:
-    store = MetricStore(START)
-    store.publish(START, PublishMetrics(1, (process(START, gauges={"g": 1.0}),)))
-    store.publish(START + 1, PublishMetrics(1, (process(START + 1, 0, 2, START + 1, gauges={"g": 2.0}),)))
-    assert ask(store, START + 2, 60) == {"g": 2.0, "__emit-count/default": 0}
-    assert ask(store, START + 2 + metric_store.GAUGE_FRESH_SECONDS, 60) == {"__emit-count/default": 0}
 
 
 def test_malformed_report_is_refused_whole_and_series_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

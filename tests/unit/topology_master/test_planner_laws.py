@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from heron_runtime.model.plan import NO_GENERATION, Generation, GenerationPhase, PhysicalPlan, PlanVersion
-from heron_runtime.model.topology import TopologyState
+from heron_runtime.model.topology import KEYED, GroupingKind, GroupingSpec, InputSpec, TopologyState
+from tests.support.definitions import component, round_robin_packing, topology_spec
 from tests.support.harness.masters import definition, info, packing
 from topology_master.core.planner import build_physical_plan, replace_generation, replace_state
 
@@ -20,6 +23,16 @@ def plan(previous: PhysicalPlan | None = None, containers: int = 2, epoch: int =
     )
     assert found is not None
     return found
+
+
+@pytest.mark.parametrize("kind", list(GroupingKind))
+def test_component_that_reads_by_key_has_a_table_of_its_tasks(kind: GroupingKind) -> None:
+    read = InputSpec("words", "default", GroupingSpec(kind, ("word",)))
+    topology = topology_spec("t", component("words", fields=("word",)), component("count", read, parallelism=2))
+    made = build_physical_plan(topology, round_robin_packing(topology), [info(1)], None, 1, RUNNING)
+    assert made is not None
+    tables = {table.component: set(table.tasks) for table in made.key_groups}
+    assert tables == ({"count": {2, 3}} if kind in KEYED else {})
 
 
 def test_first_plan_starts_all_numbers() -> None:

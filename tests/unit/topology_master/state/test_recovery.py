@@ -15,12 +15,10 @@ from heron_runtime.model.plan import (
     PackingPlan,
     PhysicalPlan,
     PlanVersion,
-    task_participant,
 )
 from heron_runtime.model.topology import TopologyDefinition
 from topology_master.core.events import RemoveOldCheckpoints, StoreSnapshot
-from topology_master.core.membership import MAX_STEP_MS
-from topology_master.core.recovery import SilenceTimer, StateController
+from topology_master.core.recovery import StateController
 
 PACKING = PackingPlan("t", (ContainerPlan(1, (InstancePlan(1, "count", 0),)),))
 
@@ -87,19 +85,3 @@ def test_files_are_removed_only_while_a_generation_runs() -> None:
     recovery.read(StoreSnapshot(plan=runs, record=CheckpointRecord(2), complete=complete), 0)
     removals = [effect for effect in recovery.effects() if isinstance(effect, RemoveOldCheckpoints)]
     assert [(removal.complete, removal.running) for removal in removals] == [(0, 2)]
-
-
-def test_silence_counts_from_the_last_message_or_the_start() -> None:
-    silence = SilenceTimer()
-    one, other = task_participant(1), task_participant(2)
-    assert silence.of(one) == 0
-    silence.advance(5_000)
-    assert silence.of(one) == 0, "the first word of the time tells no time"
-    silence.advance(5_300)
-    silence.heard(one)
-    silence.advance(5_400)
-    assert (silence.of(one), silence.of(other)) == (100, 400)
-    silence.advance(1_000_000)
-    assert silence.of(one) == 100 + MAX_STEP_MS
-    silence.begin()
-    assert (silence.of(one), silence.of(other)) == (0, 0)

@@ -91,7 +91,7 @@ def test_unreadable_kept_manifest_blocks_the_removal_of_parts() -> None:
 
 
 def test_unfinished_files_go_with_their_generation_and_foreign_files_stay() -> None:
-    parts = [".2-7-1-9.part.0a1b2c3d.part", ".3-8-1-9.part.0a1b2c3d.part", "2-7-2-9.part", "notes.txt"]
+    parts = [".2-7-1-9.part.0a1b2c3d.part", ".3-8-1-9.part.0a1b2c3d.part", "2-7-2-9.part", "notes.txt", "x-1-2-3.part"]
     assert select_removable({}, parts, 0, 3, 3) == ((), (".2-7-1-9.part.0a1b2c3d.part", "2-7-2-9.part"))
     assert select_kept({4: None, 2: None, 9: None, 7: None}, complete=7, keep=2) == {4, 7}
 
@@ -106,10 +106,3 @@ def test_discarded_checkpoints_do_not_hide_older_ones() -> None:
     one = follows(initial_manifest("id"), 1)
     two = follows(one, 2)
     assert select_kept({2: two, 3: follows(two, 3), 4: follows(initial_manifest("id"), 4, 2)}, 4, keep=5) == {4}
-
-
-def test_foreign_file_stays() -> None:
-    history = History(4)
-    odd = ["notes.txt", "x-1-2-3.part"]
-    old = select_removable(history.manifests, odd, history.last.checkpoint, 10**9, keep=1)
-    assert old.parts == ()

@@ -1,17 +1,29 @@
-"""Backpressure and credit: pauses follow causes, dead peers are cleared, hysteresis holds, queues are bounded."""
+"""Backpressure and credit: pauses follow causes, queues are bounded, and peers and history learn of both."""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heron_runtime.model.checkpoints import CheckpointCommand
 from heron_runtime.model.dataflow import Cause, CauseKind
 from heron_runtime.wire.control import CauseChange, CauseSet, Pause, PlanUpdate, TaskWeight, TaskWeights
-from stream_manager.core.backpressure import BackpressureCauses, is_slow
+from stream_manager.core.backpressure import (
+    LONGEST_MS,
+    MAX_CAUSES,
+    MAX_WAITING,
+    QUIET_MS,
+    BackpressureCauses,
+    BackpressureEpisode,
+    BackpressureEpisodes,
+    is_slow,
+)
 from stream_manager.core.credit import CreditGrant, memory_bound
+from stream_manager.core.events import Effect, SendMessage, Tick
 from stream_manager.core.links import MAX_CHANGES, ControlOutbox, peer_credit
 from tests.support.harness.stream_managers import StreamManagerHarness, frame, make_plan
 
@@ -194,25 +206,6 @@ def test_peer_knows_all_causes_after_a_full_set(events: list[tuple[str, Any, Any
     assert set(there.union()) == set(here.own)
 
 
-@given(st.lists(st.tuples(st.integers(1, 50), st.booleans()), max_size=60), st.integers(10, 200))
-def test_credit_is_exceeded_by_at_most_a_frame_and_renewed(steps: list[tuple[int, bool]], window: int) -> None:
-    grant, limit, sent, queued = CreditGrant(window), window, 0, []
-    for size, use in steps:
-        if sent < limit:
-            assert grant.receive(size)
-            sent += size
-            queued.append(size)
-        if use and queued:
-            grant.use(queued.pop(0))
-        limit = grant.renewal() or limit
-        assert sum(queued) <= window + 50
-    for size in queued:
-        grant.use(size)
-    limit = grant.renewal() or limit
-    assert limit > sent or limit - sent > -50
-    assert limit - grant.used > window // 2
-
-
 @given(
     st.lists(st.tuples(st.sampled_from(("send", "use", "lose")), st.integers(1, 50)), max_size=80), st.integers(60, 200)
 )
@@ -236,6 +229,10 @@ def test_credit_holds_across_connections(steps: list[tuple[str, int]], window: i
         assert sum(queued) <= window + 50
         assert grant.received - grant.used == sum(queued)
         assert 0 <= grant.taken <= sent, "nobody is told that more is taken than he has sent"
+    for size in queued:
+        grant.use(size)
+    grant.renewal()
+    assert grant.limit - grant.used > window // 2
 
 
 def test_memory_bound_of_a_queue_sums_its_feeders() -> None:
@@ -320,42 +317,162 @@ def meaning(messages: list[Any], most: int) -> dict[Any, Any]:
     return {**found, "changes": set(changes)}
 
 
-def test_control_messages_are_coalesced() -> None:
-    outbox = ControlOutbox()
-    change = CauseChange(1, (ALL_CAUSES[0],))
-    for message in (
-        CauseSet(0),
-        change,
-        peer_credit([CreditGrant(10, task=1), CreditGrant(20, task=2)], light),
-        CauseChange(2),
-        TaskWeights((TaskWeight(1, 5), TaskWeight(2, 6))),
-        peer_credit([CreditGrant(30, task=2)], light),
-        TaskWeights((TaskWeight(2, 0),)),
-        Pause(True),
-        Pause(False),
-    ):
-        outbox.put(message)
-    sent = []
-    while outbox:
-        sent.append(outbox.take())
-    weights = TaskWeights((TaskWeight(1, 5), TaskWeight(2, 0)))
-    assert sent == [
-        CauseSet(0),
-        change,
-        peer_credit([CreditGrant(10, task=1), CreditGrant(30, task=2)], light),
-        CauseChange(2),
-        weights,
-        Pause(False),
-    ]
-    outbox.put(change)
-    outbox.put(CauseSet(7))
-    assert outbox.take() == CauseSet(7)
-    assert not outbox
-
-
 def test_newer_checkpoint_command_does_not_overtake_the_plan() -> None:
+    """Plans and commands move to the end when they replace an older message; credit and weights keep their place."""
     outbox = ControlOutbox()
+    credit, more = (peer_credit([CreditGrant(limit, task=1)], light) for limit in (10, 30))
     weights, plan, wish = TaskWeights((TaskWeight(1, 5),)), PlanUpdate(make_plan(), 2), CheckpointCommand(2, under=7)
-    for message in (CheckpointCommand(1, under=6), PlanUpdate(make_plan(), 1), weights, plan, wish):
+    old = CheckpointCommand(1, under=6), PlanUpdate(make_plan(), 1)
+    for message in (TaskWeights((TaskWeight(1, 9),)), credit, Pause(True), *old, weights, more, plan, wish):
         outbox.put(message)
-    assert [outbox.take(), outbox.take(), outbox.take(), outbox.take()] == [weights, plan, wish, None]
+    assert [outbox.take() for _ in range(6)] == [weights, more, Pause(True), plan, wish, None]
+
+
+CAUSE = Cause(CauseKind.TASK, "split", 2, 1, 0)
+
+
+def mesh(containers: int, **settings: object) -> StreamManagerHarness:
+    """Return a mesh of idle, connected stream managers; ``__`` in settings stands for a dot."""
+    places = {number: {number: "word"} for number in range(1, containers + 1)}
+    found = StreamManagerHarness(make_plan(places), {key.replace("__", "."): value for key, value in settings.items()})
+    found.start()
+    return found
+
+
+def told(world: StreamManagerHarness, effects: list[Effect]) -> Counter[int]:
+    """Count the full sets sent to each peer."""
+    sets = (effect for effect in effects if isinstance(effect, SendMessage) and isinstance(effect.message, CauseSet))
+    return Counter(world.numbers[effect.connection][1] for effect in sets)
+
+
+def beat(world: StreamManagerHarness) -> Counter[int]:
+    """Run one heartbeat of container 1."""
+    world.now_ms += 1000
+    return told(world, world.tell(1, Tick(world.now_ms)))
+
+
+def test_small_mesh_informs_all_peers_each_time() -> None:
+    world = mesh(5)
+    assert beat(world) == beat(world) == Counter([2, 3, 4, 5])
+
+
+def test_large_mesh_informs_each_peer_once_in_ten_heartbeats() -> None:
+    world = mesh(61)
+    beats = [beat(world) for _ in range(30)]
+    assert max(sum(beat.values()) for beat in beats) == 6
+    for first in range(20):
+        assert sum(beats[first : first + 10], Counter()) == Counter(range(2, 62))
+
+
+def test_interval_between_full_sets_fits_the_lease() -> None:
+    """The lease is at least three times as long as the interval between two sets for a peer."""
+    world = mesh(13, heron__streammgr__partition__lease__secs=9.0)
+    assert sum((beat(world) for _ in range(3)), Counter()) == Counter(range(2, 14))
+    world = mesh(13, heron__streammgr__partition__lease__secs=1.0)
+    assert beat(world) == Counter(range(2, 14))
+
+
+def test_missed_change_is_repaired_at_the_next_heartbeat() -> None:
+    world, everybody = mesh(41), Counter(range(2, 42))
+    assert sum(beat(world).values()) == 4
+    pressure = world.cores[1].causes
+    pressure.set_slow(CAUSE, True)
+    beat(world)
+    assert beat(world) == everybody, "as long as there are causes"
+    pressure.set_slow(CAUSE, False)
+    assert beat(world) == everybody, "and when there are none any more"
+    assert sum(beat(world).values()) == 4
+
+
+CAUSES = [Cause(CauseKind.TASK, "count", task, 1) for task in range(12)]
+
+
+def looks_after(*waits: int) -> st.SearchStrategy[list[tuple[int, dict[str, list[Cause]]]]]:
+    """Build observations: the time since the last one, and the causes of each spout paused then."""
+    causes = st.lists(st.sampled_from(CAUSES), min_size=1, max_size=12, unique=True)
+    paused = st.dictionaries(st.sampled_from(["words", "lines"]), causes)
+    return st.lists(st.tuples(st.sampled_from(waits), paused), max_size=60)
+
+
+ONE = settings(report_multiple_bugs=False)
+
+
+@ONE
+@given(looks_after(0, 100, 500, 29_900, 30_000, 200_000))
+def test_durations_pauses_and_causes_add_up(looks: list[tuple[int, dict[str, list[Cause]]]]) -> None:
+    found, now, told = BackpressureEpisodes(), 0, list[BackpressureEpisode]()
+    paused_ms, stood_ms, begun = dict.fromkeys(["words", "lines"], 0), 0, 0
+    before: dict[str, list[Cause]] = {}
+    for wait, paused in looks:
+        now += wait
+        for spout, causes in before.items():
+            paused_ms[spout] += wait
+            stood_ms += wait * len(causes)
+        begun += sum(spout not in before for spout in paused)
+        found.observe(now, {spout: tuple(causes) for spout, causes in paused.items()})
+        found.check()
+        told += found.take()
+        before = paused
+    for spout, causes in before.items():
+        paused_ms[spout] += 70
+        stood_ms += 70 * len(causes)
+    found.end(now + 70)
+    told += found.take()
+    for spout, ms in paused_ms.items():
+        assert sum(each.paused_ms for each in told if each.spout == spout) == ms
+    assert sum(ms for each in told for ms in each.causes.values()) == stood_ms
+    assert sum(each.pauses for each in told) >= begun, "one that goes on into the next episode counts there, too"
+    assert all(len(each.causes) <= MAX_CAUSES + 1 for each in told)
+    assert found.idle
+
+
+@ONE
+@given(looks_after(100, 500, 1000, 29_900))
+def test_flapping_yields_at_most_two_episodes_a_minute(
+    looks: list[tuple[int, dict[str, list[Cause]]]],
+) -> None:
+    found, now, told = BackpressureEpisodes(), 0, list[BackpressureEpisode]()
+    for wait, paused in looks:
+        now += wait
+        found.observe(now, {spout: tuple(causes) for spout, causes in paused.items()})
+        told += found.take()
+    for spout in ("words", "lines"):
+        assert sum(each.spout == spout for each in told) <= now // QUIET_MS
+
+
+@ONE
+@given(st.lists(st.integers(1, 20_000), max_size=40))
+def test_lasting_pressure_yields_one_episode_in_five_minutes(waits: list[int]) -> None:
+    found, now = BackpressureEpisodes(), 0
+    for wait in [*waits, *[10_000] * 70]:
+        found.observe(now, {"words": (CAUSES[0],)})
+        now += wait
+    found.observe(now, {"words": (CAUSES[0],)})
+    told = found.take()
+    assert now // (LONGEST_MS + 20_000) <= len(told) <= now // LONGEST_MS
+
+
+def test_episode_text_names_duration_and_causes() -> None:
+    found = BackpressureEpisodes()
+    link = Cause(CauseKind.LINK, "", 0, 1, 2)
+    found.observe(1000, {"words": (CAUSES[3],)})
+    found.observe(3000, {"words": (CAUSES[3], link)})
+    found.observe(4000, {})
+    found.observe(5000, {"words": (link,)})
+    found.end(5500)
+    (each,) = found.take()
+    assert each.text == (
+        "paused 2 times for 3.5 s of 4.5 s: count task 3 (seen in container 1) 3.0 s, "
+        "link from container 1 to container 2 1.5 s"
+    )
+    told = json.loads(each.detail(10_000.4))
+    assert (told["from_ms"], told["to_ms"], told["pauses"], told["paused_ms"]) == (11_000, 15_500, 2, 3500)
+    assert told["causes"][1] == {"kind": "link", "component": "", "task": 0, "container": 1, "peer": 2, "ms": 1500}
+
+
+def test_untaken_episodes_are_bounded_to_the_newest() -> None:
+    found = BackpressureEpisodes()
+    for number in range(100):
+        found.observe(number * 2 * QUIET_MS, {f"spout{number}": (CAUSES[0],)})
+        found.observe(number * 2 * QUIET_MS + 1, {})
+    assert [each.spout for each in found.take()] == [f"spout{n}" for n in range(99 - MAX_WAITING, 99)]

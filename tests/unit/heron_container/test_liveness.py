@@ -1,13 +1,18 @@
-"""Judgement by heartbeat: which processes are killed and when, unaffected by the watcher's own pauses."""
+"""Judgement by heartbeat: which processes are killed and when, unaffected by pauses of the watcher and by tracing."""
 
 from __future__ import annotations
 
+import ctypes
+import os
+import signal
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_container.core.liveness import PATIENCE, Judgement, Liveness, SchedulerWatch, Silence, scheduler_patience
+from heron_control.schedulers.identity import traced
 from heron_runtime.model.backoff import BackoffPolicy
 
 TICK = 500
@@ -30,24 +35,26 @@ def run(judge: Liveness, ticks: int, beats: dict[int, int], cpu: dict[int, float
     return found
 
 
-def test_hung_process_is_suspected_and_then_killed() -> None:
-    (first, suspect), (last, killed) = run(make(), 80, {0: 0}, {0: 1.0})
-    assert (first * TICK, suspect.judgement) == (10_000, Judgement.SUSPECT)
-    assert killed.judgement is Judgement.HUNG
-    assert 30_000 <= last * TICK <= 33_000
-    assert killed.reason().startswith("killed: no heartbeat and no CPU progress for 3")
-
-
-def test_busy_process_lives_until_the_last_limit() -> None:
+@pytest.mark.parametrize(
+    ("cpu_per_tick", "judgement", "least_ms", "most_ms"),
+    [(0.0, Judgement.HUNG, 30_000, 33_000), (0.4, Judgement.SILENT, 120_000, 120_000),
+     (None, Judgement.SILENT, 120_000, 120_000)],
+    ids=["hung", "busy", "unknown"],
+)  # fmt: skip
+def test_silent_process_is_suspected_and_killed_sooner_if_it_hangs(
+    cpu_per_tick: float | None, judgement: Judgement, least_ms: int, most_ms: int
+) -> None:
     judge, found = make(), []
     for tick in range(1, 300):
-        found += [(tick, v) for v in judge.tick(TICK, {0: 0}, {0: tick * 0.4})]
-    assert [(t * TICK, v.judgement) for t, v in found] == [
-        (10_000, Judgement.SUSPECT), (120_000, Judgement.SILENT)]  # fmt: skip
-
-
-def test_process_with_unknown_cpu_lives_until_the_last_limit() -> None:
-    assert [(t * TICK, v.judgement) for t, v in run(make(), 300, {0: 0}, {})][1:] == [(120_000, Judgement.SILENT)]
+        cpu = {} if cpu_per_tick is None else {0: 1.0 + tick * cpu_per_tick}
+        found += [(tick * TICK, silence) for silence in judge.tick(TICK, {0: 0}, cpu)]
+        judge.check()
+    (first, suspect), (last, killed) = found
+    assert (first, suspect.judgement) == (10_000, Judgement.SUSPECT)
+    assert killed.judgement is judgement
+    assert least_ms <= last <= most_ms
+    if judgement is Judgement.HUNG:
+        assert killed.reason().startswith("killed: no heartbeat and no CPU progress for 3")
 
 
 @given(st.lists(st.tuples(st.integers(1, 10_000_000), st.booleans()), max_size=100))
@@ -136,3 +143,41 @@ def test_scheduler_starts_have_growing_intervals() -> None:
     for now in (2_050_000, 2_051_000):
         assert not watch.observe(now, True)
     assert [watch.observe(now, False) for now in (2_100_000, 2_100_010)] == [False, True], "it was there: count anew"
+
+
+PTRACE_TRACEME = 0
+TICK_MS = 500
+
+
+def test_traced_process_is_detected() -> None:
+    ready, told = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        ctypes.CDLL(None).ptrace(PTRACE_TRACEME, 0, 0, 0)
+        os.write(told, b"x")
+        signal.pause()
+        os._exit(0)
+    try:
+        os.read(ready, 1)
+        assert traced(pid)
+        assert not traced(os.getpid())
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(ready)
+        os.close(told)
+    assert not traced(pid), "it is gone"
+
+
+def test_silent_process_lives_while_its_lease_is_extended() -> None:
+    judge = Liveness(10_000, 30_000, 120_000, TICK_MS)
+    judge.watch(0)
+    found = []
+    for _ in range(1000):
+        for slot in judge.silent_slots():
+            judge.extend(slot, 5000)
+        found += judge.tick(TICK_MS, {0: 0}, {0: 1.0})
+    assert found == []
+    for _ in range(100):
+        found += judge.tick(TICK_MS, {0: 0}, {0: 1.0})
+    assert found, "and no longer"

@@ -1,4 +1,4 @@
-"""Credential file of a state store: syntax, permissions, and hidden secrets."""
+"""Where the state store is and how it is opened: credential files, URLs, and the store of the local cluster."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from heron_runtime.failures import Failure
 from heron_runtime.launch import Launch
-from heron_runtime.state import open_store, store_of
+from heron_runtime.state import StoreAddress, local_store, open_store, store_of
 from heron_runtime.state.credential import MAX_BYTES, MAX_PEM_BYTES, StoreCredential, read_credential
 from heron_runtime.state.store import StoreError
+from heron_runtime.user_home import MAX_CHARACTERS, read_config
 
 SECRET = "correct-horse"
 
@@ -138,3 +140,34 @@ def test_launch_file_names_the_credential_file_only(tmp_path: Path) -> None:
 def test_invalid_zookeeper_urls_are_rejected(url: str, cure: str) -> None:
     with pytest.raises(StoreError, match=cure):
         open_store(url)
+
+
+def test_default_store_is_in_the_home(tmp_path: Path) -> None:
+    wanted = StoreAddress(f"files://{tmp_path}/state")
+    assert local_store(tmp_path) == wanted
+    (tmp_path / "config.yaml").write_text("docker:\n  heron.state.url: zookeeper://elsewhere/x\n")
+    assert local_store(tmp_path) == wanted
+
+
+def test_config_yaml_sets_the_store(tmp_path: Path) -> None:
+    text = "local:\n  heron.state.url: zookeeper://a:1,b:2/x\n  heron.state.credential.file: {}\n"
+    (tmp_path / "config.yaml").write_text(text.format("zk"))
+    assert local_store(tmp_path) == StoreAddress("zookeeper://a:1,b:2/x", f"{tmp_path}/zk")
+    (tmp_path / "config.yaml").write_text(text.format("/etc/heronry/zk"))
+    assert local_store(tmp_path) == StoreAddress("zookeeper://a:1,b:2/x", "/etc/heronry/zk")
+
+
+@pytest.mark.parametrize("text", ["local: [", "local:\n  heron.state.url: 5\n"])
+def test_unreadable_config_is_reported(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(StoreError, match=r"config\.yaml"):
+        local_store(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["#" * (MAX_CHARACTERS + 1), "[" * 100_000, "local: 2001-99-99", "local: \x00"])
+def test_oversized_or_malformed_config_is_rejected(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(Failure, match=r"config\.yaml"):
+        read_config(tmp_path)
+    with pytest.raises(StoreError, match=r"config\.yaml"):
+        local_store(tmp_path)

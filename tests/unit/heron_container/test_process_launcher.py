@@ -1,12 +1,14 @@
-"""Compilation of the user's modules: once for all instances, without requirements and broken files."""
+"""Code that processes load: user modules compiled once, and distributions that a topology may not replace."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
+import sys
 from pathlib import Path
 
-from heron_container.shell.process_launcher import compile_package
+from heron_container.shell.process_launcher import LOADED, compile_package
 
 
 def compiled(path: Path) -> Path:
@@ -42,3 +44,19 @@ def test_compilation_stops_at_its_time_limit_and_accepts_a_missing_folder(tmp_pa
     (tmp_path / "words.py").write_text("VALUE = 1\n")
     assert compile_package(tmp_path, enough_seconds=0.0) == 0
     assert compile_package(tmp_path / "nowhere") == 0
+
+
+LOOK = """
+import importlib.metadata, sys
+from heron_container.zygote import IMPORTED_FOR_INSTANCES, preload
+preload(IMPORTED_FOR_INSTANCES)
+ours = importlib.metadata.packages_distributions()
+loaded = {name.partition(".")[0] for name, module in sys.modules.items() if getattr(module, "__spec__", None)}
+print(*{name.lower().replace("_", "-") for top in loaded for name in ours.get(top, ())})
+"""
+OF_THE_INTERPRETER = {"heronry", "setuptools"}  # our own, and what a .pth file of setuptools adds to every process
+
+
+def test_loaded_distributions_match_those_of_the_zygote() -> None:
+    done = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, check=True, timeout=120)
+    assert set(done.stdout.split()) - OF_THE_INTERPRETER == set(LOADED)

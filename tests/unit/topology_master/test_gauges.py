@@ -1,4 +1,4 @@
-"""Gauge history: answers equal those of a full list, roll-ups are exact, memory is bounded."""
+"""Gauges: history equals a full list within bounded memory, and figures of the whole topology."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heron_runtime.model.plan import ContainerPlan, PackingPlan, Resources
 from heron_runtime.wire.master import MetricsRequest, PublishMetrics, TimelineRequest
 from heron_runtime.wire.metrics import ProcessMetrics
 from topology_master.core import metric_store, time_series
-from topology_master.core.metric_store import MetricStore
+from topology_master.core.metric_store import GAUGE_FRESH_SECONDS, MetricStore, topology_gauges
 from topology_master.core.time_series import EMPTY_POINT, GaugePoint, GaugeRings, _Ring, window
 
 START = 1_000_020.0  # a whole minute
@@ -78,25 +79,6 @@ def point_of(values: list[float]) -> GaugePoint:
     if not values:
         return EMPTY_POINT
     return GaugePoint(min(values), max(values), sum(values) / len(values), values[-1], len(values))
-
-
-def test_reused_point_holds_nothing_of_the_previous_round() -> None:
-    """With one value per point for longer than the ring, each point has only its own value."""
-    rings = GaugeRings()
-    for second in range(0, 1_200, 5):
-        rings.add(START + second, float(second))
-    points = rings.points(START + 1_195, 60)
-    assert [point.count for point in points] == [1] * len(points)
-    assert [point.minimum for point in points] == [point.last for point in points]
-
-
-def test_minute_is_the_roll_up_of_its_values() -> None:
-    rings = GaugeRings()
-    for second, value in ((0, 10.0), (1, 10.0), (2, 10.0), (31, 50.0)):
-        rings.add(START + second, value)
-    fine, coarse = rings.together(START + 59, 55), rings.together(START + 59, 600)
-    assert fine == coarse
-    assert (coarse.minimum, coarse.maximum, coarse.last, coarse.mean) == (10, 50, 50, 20)
 
 
 def test_nan_is_ignored() -> None:
@@ -172,3 +154,63 @@ def test_gauge_beyond_the_limit_keeps_its_last_value_and_is_counted(monkeypatch:
     values = store.metrics(START + 1, MetricsRequest()).values
     assert [(v.name, v.total, v.mean) for v in values] == [(f"g{n}", n, n) for n in range(5)]
     assert len(store.timeline(START + 1, TimelineRequest()).series) == 3
+
+
+MIB = 1 << 20
+CONTAINERS = (ContainerPlan(1, (), Resources(1.5, 700 * MIB)), ContainerPlan(2, (), Resources(1, 500 * MIB)))
+PLAN = PackingPlan("t", CONTAINERS)
+
+
+def instance(container: int, task: int, second: float, lag_ms: float, cores: float) -> ProcessMetrics:
+    return ProcessMetrics(
+        "word", f"container_{container}_word_{task}", container, task, 1, START + second,
+        {"__py-user-cpu-time-secs": 0.75 * cores * second, "__py-sys-cpu-time-secs": 0.25 * cores * second},
+        {"__spout-lag-ms": lag_ms, "__py-physical-memory-byte": 100.0 * MIB}, started=START,
+    )  # fmt: skip
+
+
+def system(component: str, name: str, container: int, second: float, cores: float) -> ProcessMetrics:
+    return ProcessMetrics(
+        component, name, container, 0, 1, START + second,
+        {"__process/__cpu_user_usec": 0.75e6 * cores * second, "__process/__cpu_system_usec": 0.25e6 * cores * second},
+        {"__process/__mem_used_bytes": 50.0 * MIB}, started=START,
+    )  # fmt: skip
+
+
+def test_gauges_sum_over_containers_with_tasks() -> None:
+    store = MetricStore(START)
+    for second in range(5, 121, 5):
+        processes = (
+            system("__tmanager__", "topology_master-0", 0, second, 3.0),  # its container reports first
+            instance(1, 1, second, 40.0, 0.5), instance(2, 2, second, 900.0, 1.0),
+            system("__stmgr__", "stream_manager-1", 1, second, 0.25),
+        )  # fmt: skip
+        store.publish(START + second, PublishMetrics(1, processes, START + second))
+    found = topology_gauges(store, PLAN, START + 120)
+    assert found == {
+        "__topology-lag-ms": 900.0,
+        "__used-cpu-cores": pytest.approx(1.75, rel=0.1),  # whole points of 5 s
+        "__used-memory-bytes": 250 * MIB,
+        "__reserved-cpu-cores": 2.5,
+        "__reserved-memory-bytes": 1200 * MIB,
+    }
+    gone = topology_gauges(store, None, START + 121 + GAUGE_FRESH_SECONDS)
+    assert "__topology-lag-ms" not in gone
+    assert found.keys() - gone.keys() == {"__topology-lag-ms"}
+    assert gone == dict.fromkeys(gone, 0.0) | {"__used-cpu-cores": gone["__used-cpu-cores"]}
+
+
+def test_gauges_are_zero_without_reports() -> None:
+    found = topology_gauges(MetricStore(START), PLAN, START)
+    assert found["__used-cpu-cores"] == 0
+    assert "__topology-lag-ms" not in found
+
+
+def test_lag_is_absent_without_acks() -> None:
+    store = MetricStore(START)
+    report = instance(1, 1, 5.0, 0.0, 0.5)
+    del report.gauges["__spout-lag-ms"]
+    store.publish(START + 5, PublishMetrics(1, (report,), START + 5))
+    found = topology_gauges(store, PLAN, START + 5)
+    assert "__topology-lag-ms" not in found
+    assert found["__used-memory-bytes"] == 100 * MIB

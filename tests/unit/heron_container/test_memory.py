@@ -1,4 +1,4 @@
-"""Memory of a container and a scheduler: bounded for any output and any number of deaths."""
+"""Memory of a container and a scheduler: bounded for any output and deaths, and OOM kills are explained."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import threading
 import tracemalloc
 from pathlib import Path
 
+import pytest
+
 from heron_container.core import supervisor as supervisor_module
 from heron_container.core.supervisor import ProcessSpec, Supervisor
 from heron_container.shell.logs import LastLines, LogWriter, memory_bound
+from heron_container.shell.resource_limits import MemoryLimit
 from heron_control.schedulers import containers as containers_module
 from heron_control.schedulers.containers import Containers, Stage
 from heron_runtime.model.backoff import BackoffPolicy
@@ -87,3 +90,41 @@ def test_repeated_container_deaths_add_no_rows() -> None:
     assert len(table.rows) == 5
     assert all(row.restarts > 1 for row in table.rows.values())
     assert all(row_bytes(row) < containers_module.ROW_BYTES for row in table.rows.values())
+
+
+REASON = "killed by SIGKILL"
+
+
+def write(root: Path, version: int, kills: int, limit: str) -> None:
+    if version == 2:
+        (root / "memory.events").write_text(f"low 0\nhigh 0\nmax 7\noom 1\noom_kill {kills}\n")
+        (root / "memory.max").write_text(limit)
+        return
+    (root / "memory").mkdir(exist_ok=True)
+    (root / "memory" / "memory.oom_control").write_text(f"oom_kill_disable 0\nunder_oom 0\noom_kill {kills}\n")
+    (root / "memory" / "memory.limit_in_bytes").write_text(limit)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_kill_is_explained_once_if_the_oom_count_has_grown(tmp_path: Path, version: int) -> None:
+    write(tmp_path, version, 3, "536870912\n")
+    limit = MemoryLimit(tmp_path)
+    assert limit.explain(REASON) == REASON, "kills from before are not ours"
+    write(tmp_path, version, 4, "536870912\n")
+    said = limit.explain(REASON)
+    assert said.startswith(f"{REASON}: out of memory")
+    assert "512 MiB" in said
+    assert "topology.container.ram" in said
+    assert limit.explain(REASON) == REASON
+
+
+@pytest.mark.parametrize(("version", "unlimited"), [(1, "9223372036854771712\n"), (2, "max\n")])
+def test_kill_without_a_memory_limit_is_not_explained(tmp_path: Path, version: int, unlimited: str) -> None:
+    write(tmp_path, version, 0, unlimited)
+    limit = MemoryLimit(tmp_path)
+    write(tmp_path, version, 1, unlimited)
+    assert limit.explain(REASON) == REASON
+
+
+def test_kill_without_a_control_group_is_not_explained(tmp_path: Path) -> None:
+    assert MemoryLimit(tmp_path).explain(REASON) == REASON

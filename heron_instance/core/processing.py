@@ -129,7 +129,7 @@ class BatchProcessor:
         self._bolt = task.component
         self._auto_ack = bool(getattr(task.component, "auto_ack", False))
         self.batchwise = hasattr(task.component, "process_batch")
-        letters = dead_letter_stream(type(task.component)) if task.checkpointer is not None else None
+        letters = dead_letter_stream(type(task.component)) if task.keeps_state else None
         self._dead_letters = DeadLetterProcessor(task, collector, letters) if letters else None
 
     def process(self, work: BatchCursor, limit: int) -> None:

@@ -322,11 +322,11 @@ class TopologyMaster:
                 self._term.recovery.read(self._stored, now_ms)
         return effects
 
-    def _requested(self, asked: e.Requested) -> list[e.Effect]:
-        effects = self.mastership.epoch_seen(asked.epoch)
+    def _requested(self, request: e.Requested) -> list[e.Effect]:
+        effects = self.mastership.epoch_seen(request.epoch)
         if not self.mastership.may_decide:
-            return [*effects, e.AnswerRequest(asked.number, None, STORE_SILENT if self.acting else NOT_LEADING)]
-        return [*effects, *self._requests.add(asked, self._term.recovery, self.status())]
+            return [*effects, e.AnswerRequest(request.number, None, STORE_SILENT if self.acting else NOT_LEADING)]
+        return [*effects, *self._requests.add(request, self._term.recovery, self.status())]
 
     def _follow_mastership(self) -> list[e.Effect]:
         """Return the effects of a change of leadership."""
@@ -397,8 +397,8 @@ class TopologyMaster:
         epoch, registrations = self.epoch, tuple(self.membership.registrations())
         facts = (stored.definition, stored.packing, registrations, stored.plan, epoch, state)
         before, recovery = stored.plan, self._term.recovery
-        asked = self._requests.restore(before.generation) if before is not None else ""
-        generation = recovery.wanted(now_ms, asked=asked) if recovery is not None else None
+        reason = self._requests.restore(before.generation) if before is not None else ""
+        generation = recovery.wanted(now_ms, reason=reason) if recovery is not None else None
         if facts == self._settled and generation is None:  # asked at each event, and to build a plan takes long
             return None
         plan = None
@@ -413,7 +413,7 @@ class TopologyMaster:
         if plan is None:
             return None
         if recovery is not None and before is not None and (why := restart_reason(before, plan)):
-            generation = recovery.wanted(now_ms, asked=why)
+            generation = recovery.wanted(now_ms, reason=why)
         if generation is not None:
             plan = replace_generation(plan, generation, before, epoch)
         return None if plan is before else plan

@@ -254,12 +254,12 @@ class StateController:
     def heard(self, container: int, incarnation: int, reports: Iterable[ParticipantReport]) -> None:
         """Handle a heartbeat of a container's stream manager and its task reports."""
         self._silence.heard(stream_manager_of(container))
-        for found in reports:
-            if found.place.kind is ParticipantKind.STREAM_MANAGER:
-                if found.place == stream_manager_of(container):
-                    self._heard(found.place, incarnation, found.report)
-            elif self._heard(found.place, found.incarnation, found.report) and self._coordinator is not None:
-                self._coordinator.heard(found.place.number, found.incarnation, found.report)
+        for each in reports:
+            if each.place.kind is ParticipantKind.STREAM_MANAGER:
+                if each.place == stream_manager_of(container):
+                    self._heard(each.place, incarnation, each.report)
+            elif self._heard(each.place, each.incarnation, each.report) and self._coordinator is not None:
+                self._coordinator.heard(each.place.number, each.incarnation, each.report)
 
     def _heard(self, place: ParticipantId, incarnation: int, report: TaskReport) -> bool:
         if self._generations is None or self._generations.refuses(place, incarnation):
@@ -304,24 +304,24 @@ class StateController:
         self._coordinator.ask(hold=hold)
         return self._coordinator.record.begun
 
-    def go_back(self, asked: RestoreRequested) -> str:
+    def go_back(self, request: RestoreRequested) -> str:
         """Request a restore and return why it is refused, or "".
 
         The files of an older checkpoint stay from now on.
         """
         if self.fault:
-            past = self._unread.past(asked, self._keep) if self._unread is not None else self.fault
+            past = self._unread.past(request, self._keep) if self._unread is not None else self.fault
             self._back = None if isinstance(past, str) else past
             return past if isinstance(past, str) else ""
         assert self._coordinator is not None
-        number, complete = asked.checkpoint, self._coordinator.record.complete
+        number, complete = request.checkpoint, self._coordinator.record.complete
         if number in (NO_CHECKPOINT, complete):
             return ""
-        there = sorted(select_kept(asked.manifests, complete, self._keep))
-        manifest = asked.manifests.get(number)
+        there = sorted(select_kept(request.manifests, complete, self._keep))
+        manifest = request.manifests.get(number)
         if number not in there or manifest is None:
             return f"checkpoint {number} does not exist: the complete ones are {', '.join(map(str, there)) or 'none'}"
-        if not asked.repeat_output:
+        if not request.repeat_output:
             return (
                 f"output written after checkpoint {number}, up to {complete}, would be written again; say "
                 "--repeat-output to accept that"
@@ -356,14 +356,14 @@ class StateController:
         """Return whether a write has been under way for more than twice the timeout."""
         return self._write_phase is WritePhase.UNDER_WAY and now_ms - self._write_since_ms > 2 * self._timeout_ms
 
-    def wanted(self, now_ms: int, *, asked: str = "") -> Generation | None:
+    def wanted(self, now_ms: int, *, reason: str = "") -> Generation | None:
         """Return the generation of the next plan, or None if the present one stays.
 
-        ``asked`` is the reason of a requested restore, or "".
+        ``reason`` is that of a requested restore, or "".
         """
-        self._back = self._back if asked else None  # no request waits
+        self._back = self._back if reason else None  # no request waits
         if self._unread is not None:
-            return self._unread.wanted(self._back, asked) if self._back is not None else None
+            return self._unread.wanted(self._back, reason) if self._back is not None else None
         assert self._coordinator is not None
         record = self._coordinator.record
         if self._generations is None:
@@ -371,9 +371,9 @@ class StateController:
         now = self._generations.generation
         complete = record.complete
         if self._back is not None and self._back.checkpoint < complete:
-            complete, asked = self._back.checkpoint, f"{asked}, and later checkpoints are discarded"
-        wanted = self._generations.wanted(complete, asked=asked)
-        if wanted is None or wanted.number == now.number or wanted.phase is GenerationPhase.FAILED or asked:
+            complete, reason = self._back.checkpoint, f"{reason}, and later checkpoints are discarded"
+        wanted = self._generations.wanted(complete, reason=reason)
+        if wanted is None or wanted.number == now.number or wanted.phase is GenerationPhase.FAILED or reason:
             return wanted
         has_progressed, has_failed = record.complete > now.restore_from, self._generations.failed
         self.holds = not self._restore_delay.is_over(now_ms, has_progressed=has_progressed, has_failed=has_failed)
@@ -392,9 +392,9 @@ class StateController:
 
     def began(self, generation: Generation, before: Generation | None) -> None:
         """Handle a stored plan of ``generation`` that follows one of the generation ``before``."""
-        found = generation_events(generation, before)
-        self._restores += sum(isinstance(each, LogNote) and each.metric == "__restores" for each in found)
-        self._effects += found
+        effects = generation_events(generation, before)
+        self._restores += sum(isinstance(each, LogNote) and each.metric == "__restores" for each in effects)
+        self._effects += effects
 
     def _look_completed(self, now_ms: int) -> None:
         coordinator = self._coordinator
@@ -419,10 +419,10 @@ class StateController:
 
     def effects(self) -> list[LogNote | EmitEvent | RemoveOldCheckpoints]:
         """Return the log lines, events and removals since the last call."""
-        found, self._effects = self._effects, []
+        effects, self._effects = self._effects, []
         # What a checkpoint has begun with comes before what it has ended with.
-        told, noted = (self._coordinator.happened(), self._coordinator.notes()) if self._coordinator else ([], [])
-        return [*told, *found, *noted]
+        events, noted = (self._coordinator.happened(), self._coordinator.notes()) if self._coordinator else ([], [])
+        return [*events, *effects, *noted]
 
     # What is shown.
 
@@ -548,20 +548,20 @@ class GenerationController:
             return ()
         return tuple(sorted(self._places - set(self._restored)))
 
-    def wanted(self, complete: int, *, asked: str = "") -> Generation | None:
+    def wanted(self, complete: int, *, reason: str = "") -> Generation | None:
         """Return the generation to store in place of the present one, or None.
 
         Args:
             complete: The last complete checkpoint, which the transaction checks.
-            asked: The reason of a requested restore, or "".
+            reason: That of a requested restore, or "".
         """
         now = self.generation
         if now.phase is GenerationPhase.FAILED:
-            return Generation(now.number + 1, GenerationPhase.RESTORING, complete, cause=asked) if asked else None
-        if self._failed or self._lost or asked:
+            return Generation(now.number + 1, GenerationPhase.RESTORING, complete, cause=reason) if reason else None
+        if self._failed or self._lost or reason:
             before = 0 if complete > now.restore_from else now.failures  # a complete checkpoint makes up for all
             failures = before + bool(self._failed)
-            cause = self._failed or self._lost or asked
+            cause = self._failed or self._lost or reason
             phase = GenerationPhase.FAILED if failures > MOST_FAILURES else GenerationPhase.RESTORING
             return Generation(now.number + 1, phase, complete, (), failures, cause)
         if now.phase is GenerationPhase.RESTORING and self._places and not self.missing:
@@ -596,27 +596,27 @@ class UnreadableCheckpoint:
     generation: Generation  # of the plan that stands
     fault: str
 
-    def past(self, asked: RestoreRequested, keep: int) -> Manifest | str:
+    def past(self, request: RestoreRequested, keep: int) -> Manifest | str:
         """Return the manifest of the requested older checkpoint, or why it cannot be restored."""
         complete = self.record.complete
-        readable = {number: found for number, found in asked.manifests.items() if found is not None}
-        there = sorted(number for number in select_kept(asked.manifests, complete, keep) if number in readable)
+        readable = {number: manifest for number, manifest in request.manifests.items() if manifest is not None}
+        there = sorted(number for number in select_kept(request.manifests, complete, keep) if number in readable)
         known = f"whole, and kept, are {', '.join(map(str, there)) or 'none'}"
-        if asked.checkpoint not in there or asked.checkpoint == complete:
-            what = "the last checkpoint" if asked.checkpoint in (0, complete) else f"checkpoint {asked.checkpoint}"
+        if request.checkpoint not in there or request.checkpoint == complete:
+            what = "the last checkpoint" if request.checkpoint in (0, complete) else f"checkpoint {request.checkpoint}"
             return f"{what} cannot be gone back to: {self.fault}; {known}"
-        if not asked.repeat_output:
+        if not request.repeat_output:
             return (
                 f"the last checkpoint is damaged ({self.fault}); output written after checkpoint "
-                f"{asked.checkpoint}, up to {complete}, would be written again; say --repeat-output to accept that"
+                f"{request.checkpoint}, up to {complete}, would be written again; say --repeat-output to accept that"
             )
-        return readable[asked.checkpoint]
+        return readable[request.checkpoint]
 
-    def wanted(self, back: Manifest, asked: str) -> Generation | None:
+    def wanted(self, back: Manifest, reason: str) -> Generation | None:
         """Return the generation that begins at the older checkpoint."""
-        text = f"{asked}, and later checkpoints are discarded: {self.fault}"
-        found = GenerationController(self.generation).wanted(back.checkpoint, asked=text)
-        return found if found is None or found.phase is GenerationPhase.RESTORING else None
+        text = f"{reason}, and later checkpoints are discarded: {self.fault}"
+        generation = GenerationController(self.generation).wanted(back.checkpoint, reason=text)
+        return generation if generation is None or generation.phase is GenerationPhase.RESTORING else None
 
 
 class SilenceTimer:

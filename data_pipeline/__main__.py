@@ -63,11 +63,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--audit", action="append", default=[], type=Path, metavar="FILE")
     parser.add_argument("--lifeline", type=int, default=-1, help="file descriptor that ends with the parent")
     parser.add_argument("--verbose", action="store_true", help="Spark's log on stderr, and Python tracebacks")
-    found = parser.parse_args(list(arguments)[:cut])
-    found.arguments = tuple(list(arguments)[cut + 1 :])
-    if not (found.output_path or found.dry_run or found.views or found.roll_up):
+    options = parser.parse_args(list(arguments)[:cut])
+    options.arguments = tuple(list(arguments)[cut + 1 :])
+    if not (options.output_path or options.dry_run or options.views or options.roll_up):
         parser.error("--output-path is missing")
-    return found
+    return options
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -162,8 +162,8 @@ def _where_the_log_is(log: Path) -> str:
     with contextlib.suppress(ImportError):
         from data_pipeline.shell import warm
 
-        found = warm.found()
-        return f"Spark's log is {found.log}" if found is not None else ""
+        archive = warm.found()
+        return f"Spark's log is {archive.log}" if archive is not None else ""
     return ""
 
 
@@ -171,10 +171,10 @@ def _known(error: Exception) -> Failure:
     from data_pipeline.core.decode import plain_path
     from data_pipeline.core.failure import failure_in
 
-    found = failure_in(str(error))
-    if found is not None:
-        found = replace(found, file=plain_path(found.file))
-        return Failure(str(found), "Fix the function, or filter such records out.", [found.traceback])
+    failure = failure_in(str(error))
+    if failure is not None:
+        failure = replace(failure, file=plain_path(failure.file))
+        return Failure(str(failure), "Fix the function, or filter such records out.", [failure.traceback])
     if "JAVA_GATEWAY_EXITED" in str(error):
         return Unavailable("Java did not start", "Install Java 17 or newer (deploy/java-setup), or set JAVA_HOME.")
     known = to_failure(error)
@@ -194,10 +194,10 @@ def _is_sparks(error: Exception) -> bool:
 def _first_line(error: Exception) -> str:
     """Return the first informative line (Py4J begins with the call), and the innermost cause."""
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines()]
-    told = [line for line in lines if line and not line.startswith("An error occurred while calling")]
+    messages = [line for line in lines if line and not line.startswith("An error occurred while calling")]
     causes = [line.removeprefix(CAUSED) for line in lines if line.startswith(CAUSED)]
-    cause = f" ({causes[-1][:300]})" if causes and causes[-1] not in told[0] else ""
-    return told[0][:500] + cause if told else type(error).__name__
+    cause = f" ({causes[-1][:300]})" if causes and causes[-1] not in messages[0] else ""
+    return messages[0][:500] + cause if messages else type(error).__name__
 
 
 @contextlib.contextmanager
@@ -230,13 +230,13 @@ def _own_folder() -> str:
 
     Folders of killed processes, whose locks are free, are removed.
     """
-    for left in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*/{LOCK}"):
+    for lock in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*/{LOCK}"):
         # The folder is shared: another user may have put a pipe or a link there.
-        with contextlib.suppress(OSError), open(left, "rb", opener=_open_plainly) as file:
+        with contextlib.suppress(OSError), open(lock, "rb", opener=_open_plainly) as file:
             status = os.fstat(file.fileno())
             if status.st_uid == os.getuid() and stat.S_ISREG(status.st_mode):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(left.parent, ignore_errors=True)
+                shutil.rmtree(lock.parent, ignore_errors=True)
     folder = tempfile.mkdtemp(prefix=TEMPORARY)
     _OWN_FOLDERS.append(folder)
     tempfile.tempdir = folder

@@ -156,8 +156,8 @@ class TransferStore:
         for name in names:
             if name.startswith(INCOMING):
                 self._files.rm_file(f"{self._folder}/{name}")
-        kept = (name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))
-        return sorted(filter(is_digest, kept))
+        digests = (name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))
+        return sorted(filter(is_digest, digests))
 
     def remove(self, digest: str) -> None:
         """Delete a package. Idempotent."""

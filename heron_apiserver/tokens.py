@@ -78,15 +78,15 @@ class TokenBook:
         with self._lock:
             if name not in self._tokens:
                 raise NotFound(f"token {name!r}: not found")
-            left = {key: token for key, token in self._tokens.items() if key != name}
-            if self._has_permanent_admin(self._tokens) and not self._has_permanent_admin(left):
+            remaining = {key: token for key, token in self._tokens.items() if key != name}
+            if self._has_permanent_admin(self._tokens) and not self._has_permanent_admin(remaining):
                 raise ExistsAlready(
                     f"{name!r} is the last admin token without expiry", "Create another admin token first."
                 )
             for role, file in INITIAL_TOKEN_FILES.items():
                 if role == name:  # first, so that the next start does not import it again
                     (self._home / file).unlink(missing_ok=True)
-            self._write(left)
+            self._write(remaining)
 
     def _has_permanent_admin(self, tokens: dict[str, Token]) -> bool:
         return any(token.scope == CallerRole.ADMIN and token.expires is None for token in tokens.values())

@@ -128,7 +128,7 @@ class PlacedTopologies:
         if kept is None or kept.until <= self._clock():
             raise NotFound(f"{name}: the previous version is unknown", "Submit it again.")
         before = kept.submission
-        rows = self.submissions.kept.rows(name, role, environ) if keeps_state(before.definition.config) else []
+        rows = self.submissions.checkpoints.rows(name, role, environ) if keeps_state(before.definition.config) else []
         again = with_upgrade_checkpoint(before, f"{self.config.cluster}/{role}/{environ}", rows)
         if again is None:
             raise NotFound(f"{name}: the state of the previous version was discarded", "Submit it again.")

@@ -21,6 +21,11 @@ if TYPE_CHECKING:  # a dry run uses no client, and imports no gRPC
     from heron_runtime.wire.container import FileData
 
 
+def server_lives() -> bool:
+    """Return True: the API server starts the topology, and a request without an answer tells that it is away."""
+    return True
+
+
 @dataclass(frozen=True)
 class TopologyLogs:
     """Processes of a topology that write logs, and a function that reads a part of a log.

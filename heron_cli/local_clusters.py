@@ -184,25 +184,25 @@ class LocalCluster:
     def checkpoints(self, address: ClusterAddress, name: str) -> list[dict[str, Any]]:
         """Return the checkpoints in the storage of the topology, and named ones."""
         with self.session() as store:
-            return self._service(store).kept.rows(name, address.role, address.environ)
+            return self._service(store).checkpoints.rows(name, address.role, address.environ)
 
     def checkpoint(self, address: ClusterAddress, name: str, which: str, *, verify: bool) -> dict[str, Any]:
         """Read a checkpoint by its manifest."""
         with self.session() as store:
-            return self._service(store).kept.details(name, address.role, address.environ, which, verify=verify)
+            return self._service(store).checkpoints.details(name, address.role, address.environ, which, verify=verify)
 
     def name_checkpoint(
         self, address: ClusterAddress, name: str, label: str, wait_secs: float, progress: Progress
     ) -> tuple[int, str]:
         """Take a checkpoint by the topology master and copy it."""
         with self.session() as store, self._topology(address, name) as (_, record):
-            number, folder = self._service(store).kept.name(record, label, wait_secs, progress)
+            number, folder = self._service(store).checkpoints.name(record, label, wait_secs, progress)
             return number, str(folder)
 
     def delete_checkpoint(self, address: ClusterAddress, name: str, label: str) -> None:
         """Delete a named checkpoint from the home folder."""
         with self.session() as store:
-            self._service(store).kept.delete(name, address.role, address.environ, label)
+            self._service(store).checkpoints.delete(name, address.role, address.environ, label)
 
     def take_checkpoint(self, address: ClusterAddress, name: str, wait_secs: float, progress: Progress) -> int:
         """Take a checkpoint by the topology master."""

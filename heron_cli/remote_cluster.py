@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from heron_cli.api_client import LONG_SECONDS, ApiClient
-from heron_cli.cluster_client import TopologyLogs
+from heron_cli.cluster_client import TopologyLogs, server_lives
 from heron_cli.clusters import LOCAL, ClusterAddress
 from heron_cli.console import print_message
 from heron_cli.home import SavedLogin
@@ -130,7 +130,7 @@ class RemoteCluster:
             if self._has_package(client, digest):
                 progress("sending the definition")
                 self._send(client, {**fields, "package": digest}, submission, None)
-                return lambda: True
+                return server_lives
             size, limit = archive.stat().st_size, self.version().max_package_bytes
             if size > limit:
                 raise InvalidTopology(
@@ -140,7 +140,7 @@ class RemoteCluster:
             progress(f"sending {size / 1024:.0f} KiB of code")
             with archive.open("rb") as package:
                 self._send(client, fields, submission, package)
-        return lambda: True
+        return server_lives
 
     def _has_package(self, client: ApiClient, digest: str) -> bool:
         try:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from heron_cli.cluster_client import ClusterClient
+from heron_cli.cluster_client import ClusterClient, server_lives
 from heron_cli.clusters import ClusterAddress, user_role
 from heron_cli.console import print_detail, print_message
 from heron_cli.home import Home
@@ -211,7 +211,7 @@ def _roll_back(
 ) -> str:
     """Start the previous version again. Returns the note for the user, "" without a previous version."""
     progress(f"starting the previous version of {name}")
-    starter_lives: Callable[[], bool] = _server_lives
+    starter_lives: Callable[[], bool] = server_lives
     try:
         if before is None:
             started = cluster.start_previous_version(address, name)
@@ -233,11 +233,6 @@ def _roll_back(
         return f"\nThe previous version does not run either: {error}"
     start = f", from checkpoint {reference}" if reference else ""
     return f"\nThe previous version runs again{start}."
-
-
-def _server_lives() -> bool:
-    """Stand for the starter of a version that the API server starts."""
-    return True
 
 
 def _checkpoints(cluster: ClusterClient, address: ClusterAddress, before: Submission) -> list[dict[str, Any]]:

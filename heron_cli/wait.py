@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 
-from heron_cli.cluster_client import ClusterClient
+from heron_cli.cluster_client import ClusterClient, server_lives
 from heron_cli.clusters import ClusterAddress
 from heron_control.inspection.topology_status import TopologyStatus, describe
 from heron_control.progress import Progress
@@ -42,7 +42,7 @@ def wait_for_state(
     timeout_secs: float,
     progress: Progress,
     wanted: Collection[str] = RUNNING,
-    starter_lives: Callable[[], bool] = lambda: True,
+    starter_lives: Callable[[], bool] = server_lives,
 ) -> TopologyStatus:
     """Poll until the state of the topology is one of `wanted`.
 

@@ -202,8 +202,8 @@ class Zygote:
             pass
         ended = []
         try:
-            while (found := os.waitpid(-1, os.WNOHANG)) != (0, 0):
-                ended.append(found)
+            while (waited := os.waitpid(-1, os.WNOHANG)) != (0, 0):
+                ended.append(waited)
         except ChildProcessError:
             pass  # that was the last child
         end_orphans(self._slots)  # their ends wake this loop again, until none is left

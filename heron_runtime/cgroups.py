@@ -53,8 +53,8 @@ def places(mountinfo: str, own: str) -> list[tuple[str, Path]]:
     """
     mounted = {}
     for line in mountinfo.splitlines():
-        left, _, right = line.partition(" - ")
-        fields, (kind, _, options) = left.split(), right.split(maxsplit=2)
+        mount_fields, _, right = line.partition(" - ")
+        fields, (kind, _, options) = mount_fields.split(), right.split(maxsplit=2)
         if kind == "cgroup2":
             mounted[VERSION_2] = (fields[3], fields[4])
         elif kind == "cgroup" and "freezer" in options.split(","):
@@ -66,15 +66,15 @@ def places(mountinfo: str, own: str) -> list[tuple[str, Path]]:
             groups[VERSION_2] = path
         elif "freezer" in controllers.split(","):
             groups[FREEZER] = path
-    found = []
+    hierarchies = []
     for kind in (VERSION_2, FREEZER):
         if kind in mounted and kind in groups:
             (root, mount), own_path = mounted[kind], PurePosixPath(groups[kind])
             if own_path.is_relative_to(root):
                 parts = own_path.relative_to(root).parts
                 ours = next((i for i, part in enumerate(parts) if part.startswith(PREFIX)), len(parts))
-                found.append((kind, Path(mount, *parts[:ours])))
-    return found
+                hierarchies.append((kind, Path(mount, *parts[:ours])))
+    return hierarchies
 
 
 def place() -> Path | None:
@@ -84,10 +84,10 @@ def place() -> Path | None:
 
 def _usable() -> list[Path]:
     try:
-        found = places(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
+        hierarchies = places(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
     except OSError:
         return []
-    return [folder for _, folder in found if _may_use(folder)]
+    return [folder for _, folder in hierarchies if _may_use(folder)]
 
 
 def _may_use(folder: Path) -> bool:
@@ -127,13 +127,13 @@ def leave() -> None:
 
 def groups_of(launch: Launch) -> dict[int, ControlGroup]:
     """Return the groups that were created for this submission, by container. Groups may be gone already."""
-    found = {}
+    groups = {}
     for path in entries(Path(launch.runtime_dir)):
         match = re.fullmatch(r"container(\d+)\.cgroup", path.name)
         group = group_of(launch, int(match[1])) if match else None
         if match and group is not None:
-            found[int(match[1])] = group
-    return found
+            groups[int(match[1])] = group
+    return groups
 
 
 def group_of(launch: Launch, container: int) -> ControlGroup | None:
@@ -158,11 +158,11 @@ class ControlGroup:
 
     def members(self) -> list[int]:
         """Return the ids of the processes in this group and in the groups below it."""
-        found = []
+        pids = []
         for folder in self._folders():
             with contextlib.suppress(OSError):
-                found += [int(line) for line in (folder / PROCS).read_text().split()]
-        return found
+                pids += [int(line) for line in (folder / PROCS).read_text().split()]
+        return pids
 
     def end(self, timeout_seconds: float = END_SECONDS) -> bool:
         """Kill all members, so that none escapes by a fork, and remove the group.

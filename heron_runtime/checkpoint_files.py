@@ -140,10 +140,10 @@ def _manifest_name(checkpoint: int) -> str:
 
 
 def _read_all(descriptor: int, offset: int, size: int) -> bytes:
-    found = b""
-    while len(found) < size:
-        more = os.pread(descriptor, size - len(found), offset + len(found))
+    data = b""
+    while len(data) < size:
+        more = os.pread(descriptor, size - len(data), offset + len(data))
         if not more:
             break
-        found += more
-    return found
+        data += more
+    return data

@@ -46,13 +46,13 @@ class CodeUser:
     def named(cls, name: str) -> CodeUser:
         """Look the account up. Raises UsageError if it does not exist."""
         try:
-            found = pwd.getpwnam(name)
+            account = pwd.getpwnam(name)
         except (KeyError, ValueError):
             raise UsageError(
                 f"{NAME}: unknown user {name!r} on this host", "Name an existing user, or create it with `useradd`."
             ) from None
-        groups = tuple(os.getgrouplist(name, found.pw_gid))
-        return cls(name, found.pw_uid, found.pw_gid, groups, found.pw_dir)
+        groups = tuple(os.getgrouplist(name, account.pw_gid))
+        return cls(name, account.pw_uid, account.pw_gid, groups, account.pw_dir)
 
     def environment(self) -> dict[str, str]:
         """Environment variables that name the user."""
@@ -91,9 +91,9 @@ class CodeUser:
 
     def let_through(self, folder: Path) -> None:
         """Let this user search a folder that other users share, if this process's user owns it. Raises OSError."""
-        found = folder.stat()
-        if found.st_uid == os.geteuid() and not (found.st_gid == self.gid and found.st_mode & 0o010):
-            os.chmod(folder, stat.S_IMODE(found.st_mode) | 0o011)
+        status = folder.stat()
+        if status.st_uid == os.geteuid() and not (status.st_gid == self.gid and status.st_mode & 0o010):
+            os.chmod(folder, stat.S_IMODE(status.st_mode) | 0o011)
 
     def open_runtime_dir(self, folder: Path) -> None:
         """Give this user access to the runtime folder, which holds sockets and heartbeats. Raises OSError."""

@@ -75,19 +75,19 @@ class ExtensionPoint:
         return list(entry_points(group=self.group))
 
     def _plugged_in(self, name: str) -> EntryPoint:
-        found = [point for point in self._offers() if point.name == name]
-        if not found:
+        points = [point for point in self._offers() if point.name == name]
+        if not points:
             known = self.names()
             raise ExtensionError(
                 f"unknown {self.what} {name!r}; known: {listing(known)}{did_you_mean(name, known)}",
                 f"A plug-in must be installed {self.where}, with the entry point group {self.group}: see {GUIDE}.",
             )
-        if len(found) > 1:
+        if len(points) > 1:
             raise ExtensionError(
-                f"the {self.what} {name!r} is offered by {' and by '.join(sorted(map(_distribution, found)))}",
+                f"the {self.what} {name!r} is offered by {' and by '.join(sorted(map(_distribution, points)))}",
                 "Uninstall all of them but one.",
             )
-        return found[0]
+        return points[0]
 
 
 def _distribution(point: EntryPoint) -> str:

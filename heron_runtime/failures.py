@@ -79,8 +79,8 @@ class Interrupted(Failure):
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` with the most similar known word (ignoring case), or "" if none is close."""
     by_folded = {name.casefold(): name for name in known}
-    found = difflib.get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
-    return f"; did you mean {by_folded[found[0]]!r}?" if found else ""
+    matches = difflib.get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
+    return f"; did you mean {by_folded[matches[0]]!r}?" if matches else ""
 
 
 def listing(names: Iterable[str], limit: int = 12) -> str:
@@ -106,8 +106,10 @@ def screenful(text: str) -> str:
     lines = tail.splitlines(keepends=True)
     if len(tail) == len(text) and len(lines) <= SCREEN_LINES and max(map(len, lines), default=0) <= SCREEN_COLUMNS:
         return text
-    kept = (line if len(line) <= SCREEN_COLUMNS else line[:SCREEN_COLUMNS] + "…\n" for line in lines[-SCREEN_LINES:])
-    return "…\n" + "".join(kept)
+    last_lines = (
+        line if len(line) <= SCREEN_COLUMNS else line[:SCREEN_COLUMNS] + "…\n" for line in lines[-SCREEN_LINES:]
+    )
+    return "…\n" + "".join(last_lines)
 
 
 def users_traceback(error: BaseException, is_own: Callable[[str], bool]) -> str:

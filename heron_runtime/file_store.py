@@ -37,15 +37,15 @@ def store_class(scheme: str) -> type[Any]:
     except ImportError:
         raise LibraryMissing("the library fsspec is missing") from None
     try:
-        found: type[Any] = fsspec.get_filesystem_class(scheme)
+        store: type[Any] = fsspec.get_filesystem_class(scheme)
     except ImportError as error:
         raise LibraryMissing(f"what {scheme}:// needs is missing: {error}") from None
     except ValueError:
         raise LibraryMissing(f"fsspec does not support {scheme}://", known=False) from None
-    if scheme in SFTP and not found.__module__.startswith("sshfs"):
+    if scheme in SFTP and not store.__module__.startswith("sshfs"):
         # fsspec's own implementation accepts every host key.
         raise LibraryMissing(f"what {scheme}:// needs is missing: sshfs")
-    return found
+    return store
 
 
 class OpenStore:
@@ -131,14 +131,14 @@ def options_in(file: Path, what: str) -> dict[str, Any]:
         UsageError: The file cannot be read or is not a JSON object.
     """
     try:
-        found = json.loads(file.read_bytes())
+        options = json.loads(file.read_bytes())
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}", f"Give {what} a file that can be read.") from None
     except ValueError:
-        found = None
-    if not isinstance(found, dict):  # what it says may be secret
+        options = None
+    if not isinstance(options, dict):  # what it says may be secret
         raise UsageError(
             f"{file} is not a JSON object",
             'Write {"option": "value"}, with option names of the fsspec file system.',
         )
-    return found
+    return options

@@ -37,10 +37,10 @@ def read_about(folder: Path) -> TopologySummary | None:
 
 def places(root: Path) -> Iterator[SubmissionPath]:
     """Yield every submission that has a history below ``root``, in order of names."""
-    found = [root]
+    folders = [root]
     for _ in range(5):
-        found = [below for folder in found for below in entries(folder) if not below.name.startswith(".")]
-    for folder in found:
+        folders = [below for folder in folders for below in entries(folder) if not below.name.startswith(".")]
+    for folder in folders:
         if folder.is_dir():
             yield SubmissionPath(*folder.parts[-5:])
 
@@ -58,13 +58,13 @@ def files(folder: Path, date: str) -> list[Path]:
 
 def superseded(folder: Path, date: str) -> list[Path]:
     """Return the files of a day whose rows are in a compacted file, left over from an interrupted compaction."""
-    kept = set(files(folder, date))
-    return [file for file in _whole(folder, date) if file not in kept]
+    current = set(files(folder, date))
+    return [file for file in _whole(folder, date) if file not in current]
 
 
 def _whole(folder: Path, date: str) -> list[Path]:
-    found = entries(folder / day_folder(date))
-    return [file for file in found if file.suffix == SUFFIX and not file.name.startswith(".")]
+    paths = entries(folder / day_folder(date))
+    return [file for file in paths if file.suffix == SUFFIX and not file.name.startswith(".")]
 
 
 def files_between(folder: Path, from_ms: int, to_ms: int) -> list[Path]:
@@ -105,9 +105,9 @@ def files_of(folder: Path, level: str, from_ms: int, to_ms: int) -> list[Path]:
     days = _between(sorted({*dates(raw), *dates(rolled)}), from_ms, to_ms)
     if level == RAW:
         return [file for date in days for file in files(raw, date)]
-    found: list[Path] = []
+    paths: list[Path] = []
     for date in days:
         held = taken(rolled, date)
-        found += files(rolled, date)
-        found += [file for file in files(raw, date) if held_as(file.name) not in held]
-    return found
+        paths += files(rolled, date)
+        paths += [file for file in files(raw, date) if held_as(file.name) not in held]
+    return paths

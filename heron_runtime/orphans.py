@@ -39,13 +39,13 @@ def end_orphans(known: Collection[int]) -> int:
     Returns:
         The number of orphans.
     """
-    found = [child.pid for child in psutil.Process().children() if child.pid not in known and not _leads(child)]
-    for pid in found:
+    pids = [child.pid for child in psutil.Process().children() if child.pid not in known and not _leads(child)]
+    for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)  # only this process reaps it, so it is still our child
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
-    return len(found)
+    return len(pids)
 
 
 def _leads(child: psutil.Process) -> bool:

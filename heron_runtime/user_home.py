@@ -46,11 +46,11 @@ def read_config(home: Path) -> dict[str, dict[str, Any]]:
     import yaml  # here, since most processes have no such file and need no YAML
 
     try:
-        found = yaml.safe_load(text)
+        sections = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise Failure(f"{path}: not YAML: {error}", "Correct or remove it.") from error
-    if found is None:
+    if sections is None:
         return {}
-    if not isinstance(found, dict) or not all(isinstance(settings, dict) for settings in found.values()):
+    if not isinstance(sections, dict) or not all(isinstance(settings, dict) for settings in sections.values()):
         raise Failure(f"{path}: unexpected shape", "For each cluster it holds a mapping of keys to values.")
-    return found
+    return sections

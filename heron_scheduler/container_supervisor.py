@@ -106,9 +106,9 @@ class ContainerSupervisor:
         self._changed = asyncio.Event()
         self.done = asyncio.Event()
 
-    def adopt(self, found: Iterable[RunningContainer]) -> None:
+    def adopt(self, containers: Iterable[RunningContainer]) -> None:
         """Take over running containers. Called before ``want``."""
-        for container in found:
+        for container in containers:
             number, group = container.number, container.group
             alive = container.leader_alive
             log.info("adopting container %d (process %d%s)", number, group, "" if alive else ", without its leader")

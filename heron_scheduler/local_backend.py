@@ -56,16 +56,16 @@ def find_containers(launch: Launch, store: StateStore) -> list[RunningContainer]
     witnesses: dict[int, list[tuple[int, float]]] = {}
     for number, pid, started in [*_from_locks(launch), *_from_records(launch, store)]:
         witnesses.setdefault(number, []).append((pid, started))
-    found = []
+    containers = []
     for number, claims in sorted(witnesses.items()):
         title = process_title(launch.topology, container_name(number))
         living = [pid for pid, started in claims if is_process(pid, title, started)]
         remains = [pid for pid, started in claims if _remains(launch, pid, started)]
         if living:
-            found.append(RunningContainer(number, living[0], True))
+            containers.append(RunningContainer(number, living[0], True))
         elif remains:
-            found.append(RunningContainer(number, remains[0], False))
-    return found
+            containers.append(RunningContainer(number, remains[0], False))
+    return containers
 
 
 def _from_locks(launch: Launch) -> Iterator[tuple[int, int, float]]:
@@ -146,17 +146,17 @@ class LocalBackend:
         return ended and self._nothing_left(row.number)
 
     def _nothing_left(self, number: int) -> bool:
-        left = remnants(self._launch, number)
-        for process in left:
+        pids = remnants(self._launch, number)
+        for process in pids:
             log.warning("killing process %d, an orphan of container %d", process.pid, number)
             with contextlib.suppress(psutil.Error):
                 process.kill()
         group = group_of(self._launch, number)
         if group is None:
-            return not left
+            return not pids
         for pid in group.members():
             log.warning("killing process %d, left in the control group of container %d", pid, number)
-        return group.end(timeout_seconds=0.0) and not left  # polled again if not all end at once
+        return group.end(timeout_seconds=0.0) and not pids  # polled again if not all end at once
 
     def _clear(self, number: int) -> None:
         """End what an earlier container has left in its control group."""

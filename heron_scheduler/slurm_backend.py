@@ -73,14 +73,14 @@ class SlurmBackend:
 
     def find(self, store: StateStore) -> list[RunningContainer]:
         """Find containers by living sruns and by steps in the queue."""
-        found = {number: RunningContainer(number, pid, True) for number, pid in self._sruns()}
+        containers = {number: RunningContainer(number, pid, True) for number, pid in self._sruns()}
         steps = self._client.steps(self._job)
         for step, name in steps.items():
             head, _, digits = name.rpartition("-")
-            if head == "heron_container" and digits.isdecimal() and int(digits) not in found:
+            if head == "heron_container" and digits.isdecimal() and int(digits) not in containers:
                 log.info("step %s runs %s without an srun", step, name)
-                found[int(digits)] = RunningContainer(int(digits), WITHOUT_SRUN + int(digits), False)
-        return [found[number] for number in sorted(found)]
+                containers[int(digits)] = RunningContainer(int(digits), WITHOUT_SRUN + int(digits), False)
+        return [containers[number] for number in sorted(containers)]
 
     def start(self, number: int) -> subprocess.Popen[bytes]:
         """Start the container as a step, held by an srun."""
@@ -165,7 +165,7 @@ class SlurmBackend:
 
     def _sruns(self) -> list[tuple[int, int]]:
         """Return container and process id of each srun on this host with our launch file."""
-        found = []
+        processes = []
         for process in psutil.process_iter():
             try:
                 command = process.cmdline()
@@ -176,8 +176,8 @@ class SlurmBackend:
             number = given.get("--container", "")
             srun = bool(command) and os.path.basename(command[0]) == "srun"
             if ours and srun and given.get("--launch") == str(self._launch_file) and number.isdecimal():
-                found.append((int(number), process.pid))
-        return found
+                processes.append((int(number), process.pid))
+        return processes
 
 
 def prepare_scheduler_launch(launch: Launch, client: SlurmClient | None = None) -> Launch:

@@ -153,14 +153,14 @@ class ClusterWatch:
 
     def _read(self, store: StateStore) -> ClusterSnapshot:
         """Read all topologies. Raises StoreReplaced if all are gone because the store has lost them, StoreError."""
-        found = _read_all(store, self._homes)
-        if self.state.topologies and not found.topologies:
+        entries = _read_all(store, self._homes)
+        if self.state.topologies and not entries.topologies:
             check_identity(store, self._store_id)
-            found = _read_all(store, self._homes)  # the store may have been restored between reading and check
+            entries = _read_all(store, self._homes)  # the store may have been restored between reading and check
             check_identity(store, self._store_id)
         else:
             self._store_id = store_identity(store)
-        return found
+        return entries
 
     def _watch_folders(self, store: StateStore) -> None:
         """Watch the folders of each topology. A watch precedes the reading that it guards."""

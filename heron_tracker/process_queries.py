@@ -76,8 +76,8 @@ class SharedProcessClient:
     async def ask_all(self, record: TopologyRecord, *, exceptions: bool = False) -> Answers:
         """Ask scheduler, containers and master for their status, and return the answers within the deadline."""
         questions = status_questions(record, exceptions=exceptions)
-        asked = (self._shared(record, question) for question in questions.values())
-        replies = await asyncio.gather(*asked, return_exceptions=True)
+        requests = (self._shared(record, question) for question in questions.values())
+        replies = await asyncio.gather(*requests, return_exceptions=True)
         return answers_of(record, dict(zip(questions, replies, strict=True)))
 
     async def _shared(self, record: TopologyRecord, question: Question) -> Any:

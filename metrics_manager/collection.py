@@ -43,8 +43,8 @@ def report_bytes(report: ProcessMetrics) -> int:
     for each in report.exceptions:
         size += _EXCEPTION + sum(map(sys.getsizeof, (each.component, each.instance, each.class_name, each.message)))
         size += sys.getsizeof(each.traceback)
-    for told in report.happenings:
-        size += _EXCEPTION + sum(map(sys.getsizeof, (told.kind, told.component, told.text, told.detail)))
+    for event in report.happenings:
+        size += _EXCEPTION + sum(map(sys.getsizeof, (event.kind, event.component, event.text, event.detail)))
     return size
 
 
@@ -102,8 +102,8 @@ class Collection:
 
     def newest(self, after: int = 0) -> tuple[ProcessMetrics, ...]:
         """Return the latest report of each process that changed after ``version``."""
-        found = (p.totals.newest for p in self._changed_after(after))
-        return tuple(report for report in found if report is not None)
+        reports = (p.totals.newest for p in self._changed_after(after))
+        return tuple(report for report in reports if report is not None)
 
     def all_time(self) -> list[tuple[ProcessMetrics, ProcessTotals]]:
         """Return (latest report, totals) of each process."""

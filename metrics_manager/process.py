@@ -136,13 +136,13 @@ FLUSH_SECONDS = 60.0
 
 def find_sinks(names: Iterable[str]) -> dict[str, Callable[[], Sink]]:
     """Return the factories of sinks. A sink that cannot be loaded is logged and left out."""
-    found: dict[str, Callable[[], Sink]] = {}
+    sinks: dict[str, Callable[[], Sink]] = {}
     for name in names:
         try:
-            found[name] = METRICS_SINKS.load(name)
+            sinks[name] = METRICS_SINKS.load(name)
         except ExtensionError as error:
             log.error("heron.metrics.sinks: %s", error.line(), exc_info=error.__cause__)
-    return found
+    return sinks
 
 
 class SinkRunner:

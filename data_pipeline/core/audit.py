@@ -28,16 +28,16 @@ class Written:
 def read_line(line: str) -> Written | None:
     """Parse a line of the log; return None if the line is invalid."""
     try:
-        found = json.loads(line)
-        at = datetime.fromisoformat(found["at"])
+        document = json.loads(line)
+        at = datetime.fromisoformat(document["at"])
         time_ms = round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
-        topology, count = str(found.get("topology", "")), int(found.get("repeats", 1))
-        what, who, source, result = (str(found[name]) for name in ("what", "who", "from", "result"))
+        topology, count = str(document.get("topology", "")), int(document.get("repeats", 1))
+        what, who, source, result = (str(document[name]) for name in ("what", "who", "from", "result"))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
     place = f" from {source}" if source else ""
     about = f" {topology}" if topology else ""
-    message = f": {found['message']}" if found.get("message") else ""
+    message = f": {document['message']}" if document.get("message") else ""
     text = f"{what}{about} by {who}{place}: {result}{message}"
     return Written(HistoryEvent(time_ms, AUDIT, 0, "", who, count, text, line), topology)
 
@@ -47,14 +47,14 @@ def by_day(lines: Iterable[str]) -> tuple[dict[str, Counter[str]], int]:
     days: dict[str, Counter[str]] = {}
     strange = 0
     for line in lines:
-        found = read_line(line)
-        if found is None:
+        entry = read_line(line)
+        if entry is None:
             strange += 1
         else:
-            days.setdefault(date_of(found.event.time_ms), Counter())[line] += 1
+            days.setdefault(date_of(entry.event.time_ms), Counter())[line] += 1
     return days, strange
 
 
-def merged(there: Mapping[str, int], found: Mapping[str, int]) -> Counter[str]:
+def merged(there: Mapping[str, int], counts: Mapping[str, int]) -> Counter[str]:
     """Return the multiset of lines that a day has to hold."""
-    return Counter(there) | Counter(found)
+    return Counter(there) | Counter(counts)

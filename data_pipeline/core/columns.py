@@ -72,8 +72,8 @@ class Columns:
             if path is None or path[0].name in {source.name for source, _ in paths}:
                 return ()
             paths.append(path)
-        found = [self._table(path, step) for path in paths]
-        tables = tuple(table for table in found if table is not None)
+        own_tables = [self._table(path, step) for path in paths]
+        tables = tuple(table for table in own_tables if table is not None)
         names = {table.scan for table in tables}
         return tables if len(names) == len(paths) and self._are_alike(paths, step) else ()
 
@@ -219,8 +219,8 @@ def _decided(columns: Columns, step: ReduceStep) -> Decision:
     pairs = [reader.function for reader in program.readers(step.name, 0) if isinstance(reader, FlatMapStep)]
     if len(pairs) != 1 or not isinstance(pairs[0], JoinPairs):
         raise _InPython("nothing reads its pairs")
-    found = [_side(columns, name, marked) for name, marked in zip(NAMES, _marked(program, step), strict=True)]
-    (left, one, one_kind), (right, two, two_kind) = found
+    sides = [_side(columns, name, marked) for name, marked in zip(NAMES, _marked(program, step), strict=True)]
+    (left, one, one_kind), (right, two, two_kind) = sides
     if one_kind != two_kind:
         raise _InPython(f"the keys are of different kinds, {one_kind} and {two_kind}, so only None can match")
     return Decision(Join(pairs[0].how, (left, right)), (one, two))
@@ -230,8 +230,8 @@ def _marked(program: Program, step: ReduceStep) -> list[MapStep]:
     """Return the steps that mark the sides, left and right. Raises _InPython."""
     both = program.by_name[step.input.step]
     assert isinstance(both, UnionStep)
-    found = [program.by_name[ref.step] for ref in both.inputs]
-    marking = [one for one in found if isinstance(one, MapStep) and isinstance(one.function, SideMarker)]
+    steps = [program.by_name[ref.step] for ref in both.inputs]
+    marking = [one for one in steps if isinstance(one, MapStep) and isinstance(one.function, SideMarker)]
     if len(marking) != len(NAMES):
         raise _InPython("an archive takes the place of one of its sides")
     return marking
@@ -262,9 +262,9 @@ def _side(columns: Columns, name: str, marked: MapStep) -> tuple[JoinSide, Table
     times += [(own, raw), (own, types)] if own is not None else []
     for time, there in times:
         taken = time.extractor if time is not None else None
-        found = column_type(taken, there)
-        if found not in TIME_TYPES:
-            raise _InPython(f"the {name} side's event time is {_describe_key(taken, found)}")
+        kind_there = column_type(taken, there)
+        if kind_there not in TIME_TYPES:
+            raise _InPython(f"the {name} side's event time is {_describe_key(taken, kind_there)}")
     side = JoinSide(marked.name, str(key.name), own)
     return side, Table(source.name, schemas, bool(schemas)), "number" if kind in NUMBERS else kind
 

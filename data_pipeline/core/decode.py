@@ -100,8 +100,12 @@ class Decoding:
         records, rows = self._records(columns)
         times = self._times(records, columns) if self.wants_time else None
         if times is not None and (self.from_ms is not None or self.to_ms is not None):
-            kept = [i for i, time in enumerate(times) if self._in_range(time)]
-            records, times, rows = [records[i] for i in kept], [times[i] for i in kept], [rows[i] for i in kept]
+            in_range = [i for i, time in enumerate(times) if self._in_range(time)]
+            records, times, rows = (
+                [records[i] for i in in_range],
+                [times[i] for i in in_range],
+                [rows[i] for i in in_range],
+            )
         return records, times, rows
 
     def _in_range(self, time: int) -> bool:
@@ -192,8 +196,8 @@ def plain_path(url: str) -> str:
     """
     if not _URL.match(url):
         return url
-    found = unquote(url)
-    return "/" + found.removeprefix("file:").lstrip("/") if found.startswith("file:") else found
+    path = unquote(url)
+    return "/" + path.removeprefix("file:").lstrip("/") if path.startswith("file:") else path
 
 
 def _joined(lines: list[bytes]) -> bytes:

@@ -72,7 +72,7 @@ def _reduction(reduction: Reduction) -> Iterator[str]:
 
 def _unit(unit: Unit) -> Iterator[str]:
     yield "  fused into one mapInArrow:"
-    told: set[str] = set()
+    described: set[str] = set()
     waiting: list[tuple[int, Node | str]] = [(0, node) for node in reversed(unit.nodes)]
     while waiting:
         depth, node = waiting.pop()
@@ -80,10 +80,10 @@ def _unit(unit: Unit) -> Iterator[str]:
         if isinstance(node, str):
             yield f"{begin}{node}"
             continue
-        if node.step in told and any(node.outputs):
+        if node.step in described and any(node.outputs):
             yield f"{begin}{node.step}: as above"
             continue
-        told.add(node.step)
+        described.add(node.step)
         more = ", combined on the spot" if node.kind == "reduce" else ""
         typed = [f" {function.schema}" for function in node.functions if isinstance(function, RecordConverter)]
         yield f"{begin}{node.step}: {node.kind}{''.join(typed)}{more}"

@@ -70,8 +70,8 @@ def server_failure_in(text: str) -> str | None:
     if not marker:
         return None
     try:
-        found, _ = json.JSONDecoder().raw_decode(rest)
-        return str(found)
+        document, _ = json.JSONDecoder().raw_decode(rest)
+        return str(document)
     except ValueError:
         return None
 
@@ -87,8 +87,8 @@ def failure_in(text: str) -> Failure | None:
     if not marker:
         return None
     try:
-        found, _ = json.JSONDecoder().raw_decode(rest)
-        return Failure(**found)
+        document, _ = json.JSONDecoder().raw_decode(rest)
+        return Failure(**document)
     except (ValueError, TypeError):
         return None
 

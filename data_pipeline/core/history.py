@@ -53,7 +53,7 @@ class Work:
 
 def work(days: Iterable[Day]) -> list[Work]:
     """Return the days to rebuild, ordered by level, place and date."""
-    found = []
+    joins = []
     for day in days:
         for level in ROLLED:
             held = day.held.get(level)
@@ -61,8 +61,8 @@ def work(days: Iterable[Day]) -> list[Work]:
             if news:
                 # The name of a deleted file never recurs (numbers grow), so it need not be remembered.
                 taken = ((held or frozenset()) & day.raw) | news
-                found.append(Work(day.place, day.date, level, news, held is not None, taken))
-    return sorted(found, key=lambda w: (ROLLED.index(w.level), w.place, w.date))
+                joins.append(Work(day.place, day.date, level, news, held is not None, taken))
+    return sorted(joins, key=lambda w: (ROLLED.index(w.level), w.place, w.date))
 
 
 def outdated(level: str, dates: Iterable[str], now_ms: int, keep_days: Mapping[str, int] = KEEP_DAYS) -> list[str]:
@@ -104,7 +104,7 @@ def joins(days: Iterable[Raw], today: str) -> list[Join]:
 
 def _of(day: Raw) -> list[Join]:
     spans = sorted((span, name) for name in day.files if (span := span_of(name)) is not None)
-    found: list[Join] = []
+    joins: list[Join] = []
     run: list[tuple[Span, str]] = []
     for span, name in [*spans, ((-1, 0, 0), "")]:
         ready = bool(name) and all(held_as(name) in held for held in day.held.values())
@@ -112,8 +112,8 @@ def _of(day: Raw) -> list[Join]:
             if len(run) > 1:
                 (container, first, _), (_, _, last) = run[0][0], run[-1][0]
                 names = tuple(name for _, name in run)
-                found.append(Join(day.folder, day.date, names, compacted_name(container, first, last)))
+                joins.append(Join(day.folder, day.date, names, compacted_name(container, first, last)))
             run = []
         if ready:
             run.append((span, name))
-    return found
+    return joins

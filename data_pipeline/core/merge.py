@@ -77,10 +77,10 @@ def _sessions(step: ReduceStep, rows: Iterable[tuple[bytes, int, bytes]]) -> Ite
         yield Merged(code, key, start, (last, acc))
 
 
-def processed(step: ReduceStep, found: Iterable[Merged]) -> Iterator[MomentResult]:
+def processed(step: ReduceStep, merged: Iterable[Merged]) -> Iterator[MomentResult]:
     """Yield the results of a process step's handlers for each key's moments, which arrive sorted by key and time."""
     assert step.process is not None
-    for _, moments in groupby(found, key=attrgetter("code")):
+    for _, moments in groupby(merged, key=attrgetter("code")):
         life: KeyTimeline | None = None
         for moment in moments:
             life = life or KeyTimeline(step.name, step.process, moment.key, KeyMemory())
@@ -89,10 +89,10 @@ def processed(step: ReduceStep, found: Iterable[Merged]) -> Iterator[MomentResul
             yield from life.until(None)
 
 
-def result_of(step: ReduceStep, found: Merged) -> tuple[Any, int | None]:
+def result_of(step: ReduceStep, merged: Merged) -> tuple[Any, int | None]:
     """Return the record that a reducer emits, and its event time in ms or None. Raises RecordFailed."""
     try:
-        result = emitted(step, found.key, found.start, found.accumulator)
+        result = emitted(step, merged.key, merged.start, merged.accumulator)
     except Exception as error:  # the user's monoid
-        raise failed(step.name, found.key, error) from error
+        raise failed(step.name, merged.key, error) from error
     return result, result.end - 1 if isinstance(result, Windowed) else None

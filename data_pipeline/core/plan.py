@@ -60,16 +60,16 @@ class Unit:
 
     def all_nodes(self) -> list[Node]:
         """Return each node once, readers before the nodes they read."""
-        found: dict[int, Node] = {}
+        nodes_by_id: dict[int, Node] = {}
         waiting = [(node, False) for node in reversed(self.nodes)]
         while waiting:
             node, is_done = waiting.pop()
             if is_done:
-                found.setdefault(id(node), node)
-            elif id(node) not in found:
+                nodes_by_id.setdefault(id(node), node)
+            elif id(node) not in nodes_by_id:
                 waiting.append((node, True))
                 waiting += [(reader, False) for readers in node.outputs for reader in reversed(readers)]
-        return list(found.values())
+        return list(nodes_by_id.values())
 
     def rebuilt(self, change: Callable[[Node, tuple[tuple[Node, ...], ...]], Node | None]) -> tuple[Node, ...]:
         """Return the nodes, each replaced by ``change(node, new_readers)``; None removes the node."""

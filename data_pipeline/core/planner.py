@@ -83,7 +83,7 @@ def prepare(program: Program, choice: Choice) -> tuple[Program, tuple[str, ...]]
     ]
     if choice.archive is not None:
         steps = _from_archive(program, steps, choice.archive)
-    kept: list[Step] = []
+    prepared_steps: list[Step] = []
     for step in steps:
         if isinstance(step, SinkStep) and isinstance(step.sink, ArchiveSink):
             # The text must not change: ``portions.former_identity`` is a digest of descriptions.
@@ -95,8 +95,8 @@ def prepare(program: Program, choice: Choice) -> tuple[Program, tuple[str, ...]]
                 f"step {step.name!r}: the sink {step.sink.kind!r} serves the online engine only, not spark"
             )
         else:
-            kept.append(step)
-    return replace(program, steps=tuple(_needed(_buckets(kept)))), tuple(notes)
+            prepared_steps.append(step)
+    return replace(program, steps=tuple(_needed(_buckets(prepared_steps)))), tuple(notes)
 
 
 def _from_archive(program: Program, steps: list[Step], source: FileSource[Any]) -> list[Step]:
@@ -137,12 +137,12 @@ def _buckets(steps: list[Step]) -> Iterator[Step]:
 
 def _needed(steps: Iterator[Step]) -> list[Step]:
     """Return only the steps that a sink, tap or log needs; a reducer that was read only by a view is dropped."""
-    found = list(steps)
-    wanted = {step.name for step in found if isinstance(step, SinkStep | TapStep | LogStep)}
-    for step in reversed(found):
+    needed = list(steps)
+    wanted = {step.name for step in needed if isinstance(step, SinkStep | TapStep | LogStep)}
+    for step in reversed(needed):
         if step.name in wanted:
             wanted |= {ref.step for ref in step.inputs}
-    return [step for step in found if step.name in wanted]
+    return [step for step in needed if step.name in wanted]
 
 
 class _Planner:
@@ -160,8 +160,8 @@ class _Planner:
         columns = Columns(self.program, self.choice.columns, bounded)
         joins = {step.name: decided(columns, step) if self.choice.sql else Decision() for step in reducers}
         tables = {step.name: columns.tables(step) if self.choice.sql else () for step in reducers}
-        tables |= {name: found.tables for name, found in joins.items() if found.join is not None}
-        sql = {name for name, found in tables.items() if found}
+        tables |= {name: entry.tables for name, entry in joins.items() if entry.join is not None}
+        sql = {name for name, entry in tables.items() if entry}
         scans = [self._scan(step, sql) for step in self.program.sources()]
         units = {step.name: self._unit(step.name, sql) for step in reducers}
         reductions = []

@@ -60,12 +60,14 @@ class Kept(NamedTuple):
 
 def columns_of_parts(portions: Iterable[Kept]) -> dict[str, str]:
     """Return the reducers that SQL can compute from the parts of all portions, each with the columns of its parts."""
-    found: dict[str, str] = {}
+    joined_columns: dict[str, str] = {}
     others: set[str] = set()
     for portion in portions:
         others.update(portion.merged)
-        others.update(name for name, columns in portion.parts.items() if found.setdefault(name, columns) != columns)
-    return {name: columns for name, columns in found.items() if name not in others}
+        others.update(
+            name for name, columns in portion.parts.items() if joined_columns.setdefault(name, columns) != columns
+        )
+    return {name: columns for name, columns in joined_columns.items() if name not in others}
 
 
 def without(scan: Scan, reducers: Collection[str]) -> Scan:
@@ -93,7 +95,9 @@ def _without(reducers: Collection[str], node: Node, outputs: tuple[tuple[Node, .
 
 def by_parts(plan: Plan, reducers: Collection[str]) -> Plan:
     """Return the plan in which SQL adds up these reducers."""
-    reductions = (replace(found, sql=found.sql or found.step.name in reducers) for found in plan.reductions)
+    reductions = (
+        replace(reduction, sql=reduction.sql or reduction.step.name in reducers) for reduction in plan.reductions
+    )
     return replace(plan, reductions=tuple(reductions))
 
 
@@ -101,10 +105,10 @@ def cover(names: Iterable[str]) -> list[Portion]:
     """Return the fewest portions that hold each micro-batch from 0 exactly once, up to the first missing one."""
     longest: dict[int, int] = {}
     for name in names:
-        found = _NAME.fullmatch(name)
-        if found is not None and int(found[1]) <= int(found[2]):
-            first = int(found[1])
-            longest[first] = max(longest.get(first, first), int(found[2]))
+        match = _NAME.fullmatch(name)
+        if match is not None and int(match[1]) <= int(match[2]):
+            first = int(match[1])
+            longest[first] = max(longest.get(first, first), int(match[2]))
     portions: list[Portion] = []
     begin = 0
     while begin in longest:
@@ -133,12 +137,12 @@ def identity(plan: Plan) -> str:
         [scan.step, _source(scan.source), scan.from_ms, scan.to_ms, _unit(scan.unit) if scan.unit is not None else None]
         for scan in plan.scans
     ]
-    reductions = [[*_reducer(found.step), found.inputs, _unit(found.unit)] for found in plan.reductions]
+    reductions = [[*_reducer(reduction.step), reduction.inputs, _unit(reduction.unit)] for reduction in plan.reductions]
     outputs = [
         [output.step, type(output.sink).__name__, str(getattr(output.sink, "system", ""))] for output in plan.outputs
     ]
-    told = json.dumps([1, plan.program, scans, reductions, outputs], default=str)
-    return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
+    document = json.dumps([1, plan.program, scans, reductions, outputs], default=str)
+    return hashlib.blake2b(document.encode(), digest_size=8).hexdigest()
 
 
 def former_identity(plan: Plan) -> str:
@@ -155,8 +159,8 @@ def _source(source: Source[Any]) -> list[Any]:
 def _reducer(step: ReduceStep) -> list[Any]:
     windowing = step.windowing
     window = windowing.window if windowing is not None else None
-    told = [window.length_ms, window.every_ms, window.merges] if window is not None else None
-    return [step.name, repr(step.monoid), told, step.process is not None]
+    window_settings = [window.length_ms, window.every_ms, window.merges] if window is not None else None
+    return [step.name, repr(step.monoid), window_settings, step.process is not None]
 
 
 def _unit(unit: Unit) -> list[Any]:
@@ -180,15 +184,15 @@ def streamed(plan: Plan) -> list[Scan]:
     Raises:
         CannotPlan: The program reads neither files nor servers, or a scan reads an archive.
     """
-    found = [scan for scan in plan.scans if isinstance(scan.source, FileSource | ServerSource)]
-    if not found:
+    scans = [scan for scan in plan.scans if isinstance(scan.source, FileSource | ServerSource)]
+    if not scans:
         raise CannotPlan(
             f"program {plan.program!r} reads neither files nor servers, so it cannot be streamed: omit --mode"
         )
-    for scan in found:
+    for scan in scans:
         if isinstance(scan.source, FileSource) and scan.source.format == "archive":
             raise CannotPlan(
                 f"step {scan.step!r}: an archive may hold duplicates after a fault, which only a full batch can "
                 "remove: omit --mode"
             )
-    return found
+    return scans

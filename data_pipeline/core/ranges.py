@@ -16,9 +16,9 @@ from heronry.connect.polling import Range
 Offset = Mapping[str, str]  # split → [begin, end]
 
 
-def latest(begun: Offset, found: Mapping[str, Range | None]) -> dict[str, str]:
+def latest(begun: Offset, ranges: Mapping[str, Range | None]) -> dict[str, str]:
     """Return the offset after ``begun``, given the ranges found after it; equal to ``begun`` if there are none."""
-    new = {split: json.dumps([wanted.begin, wanted.end]) for split, wanted in found.items() if wanted is not None}
+    new = {split: json.dumps([wanted.begin, wanted.end]) for split, wanted in ranges.items() if wanted is not None}
     return {**begun, **new}
 
 
@@ -29,12 +29,12 @@ def end_of(offset: Offset, split: str) -> Any:
 
 def between(begun: Offset, ended: Offset) -> list[Range]:
     """Return the ranges between two consecutive offsets, ordered by split."""
-    found = []
+    ranges = []
     for split, text in sorted(ended.items()):
         if begun.get(split) != text:
             begin, end = json.loads(text)
-            found.append(Range(split, end_of(begun, split) if split in begun else begin, end))
-    return found
+            ranges.append(Range(split, end_of(begun, split) if split in begun else begin, end))
+    return ranges
 
 
 def text_of(wanted: Range) -> str:

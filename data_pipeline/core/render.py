@@ -81,16 +81,16 @@ class ToAccumulator:
     step: str
     monoid: Monoid[Any, Any]
 
-    def __call__(self, found: Merged) -> bytes:
+    def __call__(self, merged: Merged) -> bytes:
         """Return ``pack(accumulator)`` as MessagePack. Raises RecordFailed."""
         try:
-            return pack(self.monoid.pack(found.accumulator))
+            return pack(self.monoid.pack(merged.accumulator))
         except Exception as error:  # the user's pack, or an accumulator that is not plain
-            raise failed(self.step, found.key, error) from error
+            raise failed(self.step, merged.key, error) from error
 
-    def code(self, found: Merged) -> bytes:
+    def code(self, merged: Merged) -> bytes:
         """Return the key in the encoding of views. Raises RecordFailed."""
         try:
-            return key_bytes(found.key)
+            return key_bytes(merged.key)
         except Exception as error:  # a key that MessagePack cannot represent
-            raise failed(self.step, found.key, error) from error
+            raise failed(self.step, merged.key, error) from error

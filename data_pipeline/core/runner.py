@@ -74,12 +74,12 @@ class Runner:
         self, records: Sequence[Any], times: Sequence[int | None] | None, places: Sequence[str]
     ) -> Iterator[Rows]:
         """Yield the rows of the records that pass when tried one by one, and letters for the others."""
-        kept, letters = [], []
+        records_kept, letters = [], []
         for index, record in enumerate(records):
             try:
                 for node in self.unit.nodes:
                     self._walk(node, copied(record))  # a copy: the record itself is run again below, unchanged
-                kept.append(index)
+                records_kept.append(index)
             except RecordFailed as found:
                 cause = found.__cause__ or found
                 cause = cause.__cause__ or cause if isinstance(cause, StepFailed) else cause
@@ -87,8 +87,8 @@ class Runner:
                 letters.append(failure_line(failure.step, places[index], record, failure.value, cause))
         if letters:
             yield letters_of(letters)
-        passed = None if times is None else [times[i] for i in kept]
-        yield from self.run([records[i] for i in kept], passed, lambda index: places[kept[index]])
+        passed = None if times is None else [times[i] for i in records_kept]
+        yield from self.run([records[i] for i in records_kept], passed, lambda index: places[records_kept[index]])
 
     def finish(self) -> Iterator[Rows]:
         """Yield the remaining rows of the combiners."""

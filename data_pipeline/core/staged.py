@@ -66,12 +66,12 @@ class Journal:
         return about | {"sinks": {step: dict(sink) for step, sink in self.sinks.items()}}
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Journal:
+    def from_json(cls, document: Mapping[str, Any]) -> Journal:
         """Read a journal from its JSON object. Raises ValueError if another version has written it."""
-        if found.get("format") != FORMAT:
-            raise ValueError(f"its format is {found.get('format')!r}, and this version knows {FORMAT}")
-        of_stream = found.get("stream", ""), found.get("number", 0)
-        return cls(found["program"], found["run"], found["sinks"], *of_stream)
+        if document.get("format") != FORMAT:
+            raise ValueError(f"its format is {document.get('format')!r}, and this version knows {FORMAT}")
+        of_stream = document.get("stream", ""), document.get("number", 0)
+        return cls(document["program"], document["run"], document["sinks"], *of_stream)
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,9 @@ class Counted:
         return {**self.journal.to_json(), "tokens": {step: list(tokens) for step, tokens in self.tokens.items()}}
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Counted:
+    def from_json(cls, document: Mapping[str, Any]) -> Counted:
         """Read the object from the manifest. Raises ValueError if another version has written it."""
-        return cls(Journal.from_json(found), {step: tuple(tokens) for step, tokens in found["tokens"].items()})
+        return cls(Journal.from_json(document), {step: tuple(tokens) for step, tokens in document["tokens"].items()})
 
 
 class Standing(Enum):
@@ -136,10 +136,10 @@ def counted(journal: Journal, reports: Mapping[str, Iterable[Report]]) -> Counte
     """
     tokens = {}
     for step in journal.sinks:
-        found = list(reports[step])
-        if len({report.partition for report in found}) < len(found):
+        step_reports = list(reports[step])
+        if len({report.partition for report in step_reports}) < len(step_reports):
             raise ValueError(f"step {step!r}: two attempts of one partition were reported")
-        tokens[step] = tuple(sorted((report.token for report in found), key=number_of))
+        tokens[step] = tuple(sorted((report.token for report in step_reports), key=number_of))
     return Counted(journal, tokens)
 
 
@@ -150,19 +150,19 @@ def standing(manifest: Mapping[str, Any] | None, marked: bool) -> Standing:
     return Standing.SETTLED if marked else Standing.OWED
 
 
-def behind_the_rename(found: Counted, waiting: Mapping[str, Iterable[str]]) -> Iterator[Act]:
+def behind_the_rename(counted: Counted, waiting: Mapping[str, Iterable[str]]) -> Iterator[Act]:
     """Yield the steps that are owed after the rename, in order.
 
     Args:
-        found: The tokens that count.
+        counted: The tokens that count.
         waiting: Step to the tokens of the run that are still staged in its server.
     """
-    for step, tokens in found.tokens.items():
+    for step, tokens in counted.tokens.items():
         yield from (Act("commit", step, token) for token in tokens)
-    for step, tokens in found.tokens.items():
+    for step, tokens in counted.tokens.items():
         yield from (Act("throw_away", step, token) for token in waiting[step] if token not in tokens)
     yield Act("settled")
-    yield from (Act("forget", step) for step in found.tokens)
+    yield from (Act("forget", step) for step in counted.tokens)
 
 
 def before_the_rename(journal: Journal) -> Iterator[Act]:

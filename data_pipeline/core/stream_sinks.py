@@ -75,13 +75,13 @@ def _why_not(plan: Plan, output: Output) -> str:
     """Return the reason why the output's rows cannot be replaced, with the remedy; empty if they can."""
     reductions = {reduction.step.name: reduction for reduction in plan.reductions}
     entries = [entry for entry, _ in output.inputs]
-    found = [reductions[entry] for entry in entries if entry in reductions]
-    if not found:
+    own_reductions = [reductions[entry] for entry in entries if entry in reductions]
+    if not own_reductions:
         return (
             f"records of {', '.join(entries)} are read again for each result, and would be added each time; write "
             "them with a separate batch program"
         )
-    (reduction, *_), name = found, found[0].step.name
+    (reduction, *_), name = own_reductions, own_reductions[0].step.name
     assert isinstance(output.sink, ServerSink)
     if len(entries) > 1:
         return f"it takes records of {', '.join(entries)} together; give each of them a sink, and a table, of its own"

@@ -98,10 +98,10 @@ def code_name(parts: Iterable[bytes]) -> str:
 
     Only jobs with equal names share workers, so a function is never run in an earlier version.
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in parts:
-        found.update(len(part).to_bytes(8, "little") + part)
-    return found.hexdigest()[:32]
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()[:32]
 
 
 def lasting(environment: Mapping[str, str]) -> dict[str, str]:

@@ -33,10 +33,10 @@ def take(root: Path, record: Path) -> tuple[int, int]:
     """
     days, strange = by_day(_lines(record))
     new = 0
-    for date, found in sorted(days.items()):
+    for date, counts in sorted(days.items()):
         path = root / AUDIT_FOLDER / day_folder(date) / NAME
         there = bag(path)
-        whole = merged(there, found)
+        whole = merged(there, counts)
         if whole != there:
             _write(path, whole)
             new += whole.total() - there.total()

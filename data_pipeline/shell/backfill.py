@@ -74,8 +74,8 @@ def begun(request: Request, program: Program) -> Request:
     if not request.since_last:
         return request
     folders = [Path(step.sink.path) for step in program.sinks() if isinstance(step.sink, ViewSink)]
-    found = [of_view(replace(request, from_ms=0), folder) for folder in folders]
-    owned = min((each.base.to_ms for each in found if each is not None), default=0)
+    backfills = [of_view(replace(request, from_ms=0), folder) for folder in folders]
+    owned = min((each.base.to_ms for each in backfills if each is not None), default=0)
     buckets = math.lcm(*(read_description(folder).bucket_ms for folder in folders))
     return replace(request, from_ms=owned - owned % buckets)
 
@@ -97,9 +97,9 @@ def check(request: Request, program: Program, outputs: Sequence[Output]) -> None
     for output in outputs:
         assert isinstance(output.sink, ViewSink)
         assert output.reduce is not None
-        found = of_view(request, Path(output.sink.path))
-        if found is not None:
-            _check_times(output.sink, found, described(program, output))
+        backfill = of_view(request, Path(output.sink.path))
+        if backfill is not None:
+            _check_times(output.sink, backfill, described(program, output))
             _check_steps(program, output.reduce)
 
 
@@ -113,18 +113,18 @@ def described(program: Program, output: Output) -> Description:
     return Description(output.sink.name, program.name, output.reduce.name, length, monoid.builtin, monoid.parameters)
 
 
-def _check_times(sink: ViewSink, found: Backfill, wanted: Description) -> None:
-    start, end, name = found.from_ms, found.to_ms, sink.name
+def _check_times(sink: ViewSink, backfill: Backfill, wanted: Description) -> None:
+    start, end, name = backfill.from_ms, backfill.to_ms, sink.name
     if start >= end:
         raise UsageError(
             f"--from {iso(start)} is not before T, which is {iso(end)}",
             "Give an earlier --from; T is --to, or what the slowest source of the online topology has passed.",
         )
-    if start > found.base.to_ms:
+    if start > backfill.base.to_ms:
         raise UsageError(
-            f"the batch of view {name} owns its buckets up to {iso(found.base.to_ms)}; a part that begins at "
+            f"the batch of view {name} owns its buckets up to {iso(backfill.base.to_ms)}; a part that begins at "
             f"{iso(start)} would leave a gap",
-            f"Give --from {iso(found.base.to_ms)} or an earlier one.",
+            f"Give --from {iso(backfill.base.to_ms)} or an earlier one.",
         )
     before = read_description(Path(sink.path))
     if _adds(before) != _adds(wanted):
@@ -153,10 +153,12 @@ def _check_steps(program: Program, reduce: ReduceStep) -> None:
         raise UsageError(
             f"step {reduce.name!r} has an event time of its own, and {named} reads by that of the sources", WHOLE
         )
-    kept = next((step for step in _behind(program, reduce) if isinstance(step, ReduceStep)), None)
-    if kept is not None:
+    reduce_behind = next((step for step in _behind(program, reduce) if isinstance(step, ReduceStep)), None)
+    if reduce_behind is not None:
         raise UsageError(
-            f"step {kept.name!r}, upstream of the view, depends on earlier input; {named} would reset its state", WHOLE
+            f"step {reduce_behind.name!r}, upstream of the view, depends on earlier input; {named} would reset "
+            "its state",
+            WHOLE,
         )
 
 
@@ -168,7 +170,7 @@ def _behind(program: Program, step: ReduceStep) -> Iterator[object]:
         if name in seen:
             continue
         seen.add(name)
-        found = program.by_name[name]
-        yield found
-        if not isinstance(found, SourceStep):
-            waiting += [ref.step for ref in found.inputs]
+        step_behind = program.by_name[name]
+        yield step_behind
+        if not isinstance(step_behind, SourceStep):
+            waiting += [ref.step for ref in step_behind.inputs]

@@ -38,8 +38,8 @@ def reduced(spark: SparkSession, tables: scans.Tables, reduction: Reduction, rea
     The columns are the key, the start if there are windows, parts of the accumulator, and the last time of a session.
     """
     step = reduction.step
-    found = zip(read, reduction.tables, strict=True)
-    inputs = [_keyed(Columns.of(spark, tables, scan, table, step), scan, step) for scan, table in found]
+    pairs = zip(read, reduction.tables, strict=True)
+    inputs = [_keyed(Columns.of(spark, tables, scan, table, step), scan, step) for scan, table in pairs]
     rows = fold(DataFrame.unionByName, inputs)
     parts = [sql.expr(part).alias(f"acc{number}") for number, part in enumerate(_parts(step.monoid.builtin or ""))]
     return grouped(rows, step, parts)
@@ -147,7 +147,7 @@ class ResultTask:
 
     def records(self, batches: Iterable[Any]) -> list[Any]:
         """Return only the records of the reducer."""
-        return [result_of(self.step, found)[0] for found in self.merged(batches)]
+        return [result_of(self.step, merged)[0] for merged in self.merged(batches)]
 
     def merged(self, batches: Iterable[Any]) -> Iterator[Merged]:
         """Yield the keys and their accumulators as Python values, without canonical encodings."""
@@ -161,6 +161,6 @@ class ResultTask:
             if self.payloads:
                 keys = [load(payload)[0] for payload in keys]
             made = [_accumulator(builtin, values) for values in zip(*parts, strict=True)]
-            found = made if lasts is None else zip(lasts, made, strict=True)
-            for key, start, accumulator in zip(keys, starts, found, strict=True):
+            rows = made if lasts is None else zip(lasts, made, strict=True)
+            for key, start, accumulator in zip(keys, starts, rows, strict=True):
                 yield Merged(b"", key, start, accumulator)  # each key occurs once, or once for each window

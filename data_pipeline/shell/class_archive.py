@@ -42,8 +42,8 @@ def archive() -> Path:
 def _java() -> str:
     """Return the path, size and time of the Java that Spark will use, so that a replaced Java is detected."""
     home = os.environ.get("JAVA_HOME")
-    found = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")
-    real = found.resolve()
+    java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")
+    real = java.resolve()
     with contextlib.suppress(OSError):
         facts = real.parent.parent.joinpath("lib", "modules").stat()
         return f"{real} {facts.st_size} {facts.st_mtime_ns}"
@@ -104,8 +104,8 @@ def workshop(parent: Path) -> Iterator[Path]:
     if not lock.acquire(""):
         raise RuntimeError("another `heron spark prepare` is writing it now; what that writes serves all")
     try:
-        for left in parent.glob(f"{MAKING}*"):
-            shutil.rmtree(left, ignore_errors=True)  # the next run removes the rest
+        for leftover in parent.glob(f"{MAKING}*"):
+            shutil.rmtree(leftover, ignore_errors=True)  # the next run removes the rest
         with tempfile.TemporaryDirectory(prefix=MAKING, dir=parent) as folder:
             yield Path(folder)
     finally:

@@ -73,7 +73,7 @@ class Execution:
         self._sinks = {output.step: output for output in plan.outputs}
         self._render = {output.step: renderer(output, collect) for output in plan.outputs}
         self._frames: dict[str, DataFrame] = {}  # rows of units, by entry
-        self._kept: list[DataFrame] = []
+        self._persisted: list[DataFrame] = []
 
     def output(self, step: str) -> DataFrame:
         """Return the rows of a sink."""
@@ -129,7 +129,7 @@ class Execution:
 
     def close(self) -> None:
         """Free the cached rows on disk."""
-        for frame in self._kept:
+        for frame in self._persisted:
             frame.unpersist()
 
     def _frame(self, entry: str) -> DataFrame:
@@ -144,7 +144,7 @@ class Execution:
                 frame = self._reduction(self._reductions[entry])
             if self._is_mixed(unit):
                 frame = frame.persist(StorageLevel.DISK_ONLY)
-                self._kept.append(frame)
+                self._persisted.append(frame)
             self._frames[entry] = frame
         return self._frames[entry]
 

@@ -17,15 +17,15 @@ from heronry.streamlet.joins import Joined
 from heronry.streamlet.program import KeyValue, ReduceStep, Windowed
 
 
-def fields_of(found: DataFrame, step: ReduceStep, *, as_lines: bool) -> DataFrame | None:
+def fields_of(frame: DataFrame, step: ReduceStep, *, as_lines: bool) -> DataFrame | None:
     """Return the fields of the records that a reducer emits as columns; None if a worker has to make them.
 
-    ``found`` are its rows from ``catalyst.reduced``. ``as_lines`` is True if they are written as lines of JSON.
+    ``frame`` holds its rows from ``catalyst.reduced``. ``as_lines`` is True if they are written as lines of JSON.
     """
-    is_sum = step.monoid.builtin == "sum" and as_lines and "acc2" in found.columns  # of integers, in three parts
+    is_sum = step.monoid.builtin == "sum" and as_lines and "acc2" in frame.columns  # of integers, in three parts
     if not is_sum and step.monoid.builtin not in ("count", "min", "max"):
         return None
-    types = {field.name: field.dataType for field in found.schema.fields}
+    types = {field.name: field.dataType for field in frame.schema.fields}
     if not all(isinstance(types[name], StringType | BooleanType | IntegralType) for name in ("key", "acc0")):
         return None
     key, value = (
@@ -35,19 +35,19 @@ def fields_of(found: DataFrame, step: ReduceStep, *, as_lines: bool) -> DataFram
     if is_sum:
         value = sql.expr(f"CAST(acc0 AS decimal(38, 0)) * {1 << LOW_BITS} + acc2")
     if step.windowing is None:
-        return _named(found, KeyValue._fields, key, value)
+        return _named(frame, KeyValue._fields, key, value)
     end = sql.col("last" if step.merges else "start") + step.windowing.window.length_ms
-    return _named(found, Windowed._fields, key, sql.col("start"), end, value)
+    return _named(frame, Windowed._fields, key, sql.col("start"), end, value)
 
 
-def pairs_of(found: DataFrame, reduction: Reduction) -> DataFrame | None:
+def pairs_of(frame: DataFrame, reduction: Reduction) -> DataFrame | None:
     """Return the fields of the records of a join as columns; None if a worker has to make them.
 
-    ``found`` are its rows from ``joined.joined``, which are written as lines of JSON.
+    ``frame`` holds its rows from ``joined.joined``, which are written as lines of JSON.
     """
     assert reduction.join is not None
     assert reduction.step.windowing is not None
-    types = {field.name: field.dataType for field in found.schema.fields}
+    types = {field.name: field.dataType for field in frame.schema.fields}
     if not all(isinstance(kind, StringType | BooleanType | IntegralType) for kind in types.values()):
         return None
     keys = [f"{prefix}{side.key}" for prefix, side in zip(SIDES, reduction.join.sides, strict=True)]
@@ -61,7 +61,7 @@ def pairs_of(found: DataFrame, reduction: Reduction) -> DataFrame | None:
     )  # fmt: skip
     key = sql.when(has[0], _column(keys[0])).otherwise(_column(keys[1]))
     end = sql.col("start") + reduction.step.windowing.window.length_ms
-    return _named(found, Joined._fields, key, sql.col("start"), end, left, right)
+    return _named(frame, Joined._fields, key, sql.col("start"), end, left, right)
 
 
 def _column(name: str) -> sql.Column:

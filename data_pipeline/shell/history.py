@@ -238,12 +238,12 @@ def retain(root: Path, now_ms: int, keep_days: Mapping[str, int]) -> int:
     gone = 0
     for place in places(root):
         folder, before = root / place.path, gone
-        kept = {Path(METRICS, level): level for level in LEVEL_MS} | {Path(EVENTS): KEEP_EVENTS}
-        for kind, level in kept.items():
+        retention = {Path(METRICS, level): level for level in LEVEL_MS} | {Path(EVENTS): KEEP_EVENTS}
+        for kind, level in retention.items():
             for date in outdated(level, dates(folder / kind), now_ms, keep_days):
                 shutil.rmtree(folder / kind / day_folder(date))
                 gone += 1
-        if gone > before and not any(dates(folder / kind) for kind in kept):
+        if gone > before and not any(dates(folder / kind) for kind in retention):
             shutil.rmtree(folder)
     for date in outdated(KEEP_EVENTS, dates(root / AUDIT_FOLDER), now_ms, keep_days):
         shutil.rmtree(root / AUDIT_FOLDER / day_folder(date))

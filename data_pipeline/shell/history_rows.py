@@ -114,12 +114,12 @@ def added_up(rows: Any, length_ms: int) -> Any:
     sums = sums.take(pc.sort_indices(sums, sort_keys=[("group", "ascending")]))
     offsets, bins, counts = _sketches(rows, group, len(first))
     keys = rows.select(list(KEY)).take(pa.array(first))
-    found = {name: keys[name] for name in KEY}
-    found |= {"count": sums["count_sum"], "sum": sums["sum_sum"], "low": sums["low_min"], "high": sums["high_max"]}
-    found |= {"last": sums["last_last"], "last_ms": sums["last_ms_last"]}
-    found["bins"] = pa.ListArray.from_arrays(offsets, bins)
-    found["counts"] = pa.ListArray.from_arrays(offsets, counts)
-    return pa.table(found)
+    row = {name: keys[name] for name in KEY}
+    row |= {"count": sums["count_sum"], "sum": sums["sum_sum"], "low": sums["low_min"], "high": sums["high_max"]}
+    row |= {"last": sums["last_last"], "last_ms": sums["last_ms_last"]}
+    row["bins"] = pa.ListArray.from_arrays(offsets, bins)
+    row["counts"] = pa.ListArray.from_arrays(offsets, counts)
+    return pa.table(row)
 
 
 def _groups(rows: Any) -> tuple[Any, Any]:

@@ -71,31 +71,33 @@ def run(request: Request, out: TextIO) -> str:
     began = time.monotonic()
     check(request)
     with tempfile.TemporaryDirectory(prefix="heronry-spark-") as folder:
-        found = resolve_request(
+        resolved = resolve_request(
             request, load(request.file, request.program, request.arguments, request.master, Path(folder))
         )
-        if backfill.has_nothing(found.request):
-            return f"nothing to do: the batch owns buckets up to {until.iso(found.request.from_ms)}, and T is not later"
-        name, page = found.loaded.program.name, request.streaming is not None and not request.dry_run
-        options = SessionOptions(name, request.master, request.conf, found.loaded.ship, page)
+        if backfill.has_nothing(resolved.request):
+            return (
+                f"nothing to do: the batch owns buckets up to {until.iso(resolved.request.from_ms)}, and T is not later"
+            )
+        name, page = resolved.loaded.program.name, request.streaming is not None and not request.dry_run
+        options = SessionOptions(name, request.master, request.conf, resolved.loaded.ship, page)
         with session(options, out) as spark:
             if request.views:
                 until.wait_for_archives(began)
-            return compute_result(spark, found, out)
+            return compute_result(spark, resolved, out)
 
 
-def compute_result(spark: SparkSession, found: ResolvedRequest, out: TextIO) -> str:
+def compute_result(spark: SparkSession, resolved: ResolvedRequest, out: TextIO) -> str:
     """Compute the result of a request on the engine that it selects."""
-    request = found.request
+    request = resolved.request
     if request.output_path and not request.dry_run:
-        told = settle_for(Place(spark, request.output_path), found.loaded.program.name)
-        if told and request.streaming is None:
-            return f"{told}, and nothing was computed again"
-        out.write(f"{told}\n" if told else "")
+        lines = settle_for(Place(spark, request.output_path), resolved.loaded.program.name)
+        if lines and request.streaming is None:
+            return f"{lines}, and nothing was computed again"
+        out.write(f"{lines}\n" if lines else "")
     batch = request.streaming is None or request.dry_run
-    engine: Engine = Batch(spark, found.ranges) if batch else Stream(spark, found, out)
+    engine: Engine = Batch(spark, resolved.ranges) if batch else Stream(spark, resolved, out)
     try:
-        return engine.run(lambda: _result(spark, found, engine, out))
+        return engine.run(lambda: _result(spark, resolved, engine, out))
     except Exception as error:
         lost = server_failure_in(str(error))
         if lost is None:
@@ -103,39 +105,39 @@ def compute_result(spark: SparkSession, found: ResolvedRequest, out: TextIO) -> 
         raise ConnectError(lost) from None  # Spark's own message contains the whole traceback of a worker
 
 
-def _result(spark: SparkSession, found: ResolvedRequest, engine: Engine, out: TextIO) -> str:
+def _result(spark: SparkSession, resolved: ResolvedRequest, engine: Engine, out: TextIO) -> str:
     """Make a result without care at first.
 
     If a record fails, or some were put aside before, try each record separately.
     """
-    tables, aside = engine.tables(careful=False), found.policy.aside
+    tables, aside = engine.tables(careful=False), resolved.policy.aside
     if not (aside and tables.has_letters()):
         try:
-            return _run_steps(spark, found, tables, out)
+            return _run_steps(spark, resolved, tables, out)
         except Exception as error:
             failure = failure_in(str(error))
-            if failure is None or not aside or found.request.dry_run:
+            if failure is None or not aside or resolved.request.dry_run:
                 raise
             out.write(f"{failure.step!r} failed on a record: running again to put such records aside\n")
         tables = engine.tables(careful=True)
-    return _run_steps(spark, found, tables, out, careful=True)
+    return _run_steps(spark, resolved, tables, out, careful=True)
 
 
 def _run_steps(
-    spark: SparkSession, found: ResolvedRequest, tables: Tables, out: TextIO, *, careful: bool = False
+    spark: SparkSession, resolved: ResolvedRequest, tables: Tables, out: TextIO, *, careful: bool = False
 ) -> str:
     """Run the steps from tables to written output. With ``careful``, failed records are put aside by the policy."""
-    plan = make_plan(found, tables, careful=careful)
+    plan = make_plan(resolved, tables, careful=careful)
     for note in plan.notes:
         out.write(f"{note}\n")
     execution = Execution(spark, plan, collect=to_json, tables=tables, aside=careful)
     try:
-        return written(spark, found, plan, execution, out)
+        return written(spark, resolved, plan, execution, out)
     except Exception as error:
-        told = with_file(spark, tables, plan, error)
-        if told is error:
+        located_error = with_file(spark, tables, plan, error)
+        if located_error is error:
             raise
-        raise told from error
+        raise located_error from error
     finally:
         execution.close()
 
@@ -173,16 +175,16 @@ def _named(spark: SparkSession, tables: Tables, plan: Plan, failure: Failure, tr
         (scan,) = [scan for scan in plan.scans if scan.step == trace.source]
         rows = tables.read(scan)
         parts = _files(rows, trace.partition)
-        found = _holder(lines_of(spark, parts), trace.digest) if parts else None
-        return replace(failure, file=found or _holder(rows, trace.digest) or "")
+        holder = _holder(lines_of(spark, parts), trace.digest) if parts else None
+        return replace(failure, file=holder or _holder(rows, trace.digest) or "")
     except gone:
         return replace(failure, file="")
 
 
 def _holder(rows: DataFrame, digest: str) -> str | None:
     """Return a file that contains a line with this hash."""
-    found = rows.where(sql.sha1("value") == digest).selectExpr("_metadata.file_path AS file").first()
-    return None if found is None else str(found["file"])
+    row = rows.where(sql.sha1("value") == digest).selectExpr("_metadata.file_path AS file").first()
+    return None if row is None else str(row["file"])
 
 
 def _files(rows: DataFrame, partition: int) -> list[str]:

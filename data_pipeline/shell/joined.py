@@ -43,11 +43,11 @@ def joined(spark: SparkSession, tables: scans.Tables, reduction: Reduction, read
     step, join = reduction.step, reduction.join
     assert join is not None
     assert step.windowing is not None
-    found = [Columns.of(spark, tables, scan, table, step) for scan, table in zip(read, reduction.tables, strict=True)]
-    kinds = {columns.types[side.key] for columns, side in zip(found, join.sides, strict=True)}
+    sides = [Columns.of(spark, tables, scan, table, step) for scan, table in zip(read, reduction.tables, strict=True)]
+    kinds = {columns.types[side.key] for columns, side in zip(sides, join.sides, strict=True)}
     left, right = (
         _side(columns, scan, side, number, kinds, step.windowing)
-        for number, (columns, scan, side) in enumerate(zip(found, read, join.sides, strict=True))
+        for number, (columns, scan, side) in enumerate(zip(sides, read, join.sides, strict=True))
     )
     keys = [name.removesuffix("_0") for name in left.columns if name.startswith("key")]
     equal = [*(f"{key}_0 <=> {key}_1" for key in keys), "start_0 = start_1"]

@@ -227,10 +227,10 @@ class _Local:
 
     def rename_parts(self, folder: str, suffix: str) -> None:
         place = self.temporary / folder
-        for found in place.glob(f"{FOLDER}=*"):
-            named = place / unquote(found.name.partition("=")[2])
+        for source in place.glob(f"{FOLDER}=*"):
+            named = place / unquote(source.name.partition("=")[2])
             named.parent.mkdir(parents=True, exist_ok=True)
-            found.rename(named)
+            source.rename(named)
         for part in place.rglob("part-*.txt"):
             part.rename(part.with_suffix(suffix))
 
@@ -320,10 +320,10 @@ class _Hadoop:
                 self.files.mkdirs(named.getParent())
                 self.files.rename(status.getPath(), named)
         parts = self.files.listFiles(place, True)
-        found = []
+        sources = []
         while parts.hasNext():
-            found.append(parts.next().getPath())
-        for part in found:
+            sources.append(parts.next().getPath())
+        for part in sources:
             name = part.getName()
             if name.startswith("part-") and name.endswith(".txt"):
                 self.files.rename(part, path(part.getParent(), name.removesuffix(".txt") + suffix))
@@ -345,8 +345,8 @@ class _Hadoop:
         self._write(self.path, name, content)
 
     def names(self) -> list[str]:
-        found = self.files.listStatus(self.path) if self.files.exists(self.path) else []
-        return [status.getPath().getName() for status in found]
+        statuses = self.files.listStatus(self.path) if self.files.exists(self.path) else []
+        return [status.getPath().getName() for status in statuses]
 
     def remove(self, name: str) -> None:
         self.files.delete(self._jvm.org.apache.hadoop.fs.Path(self.path, name), True)

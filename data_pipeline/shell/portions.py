@@ -339,5 +339,5 @@ class PartsTask:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Convert batches; the function for ``mapInArrow``."""
-        found = ResultTask(self.step, Unit(self.step.name, (), ()), {}).merged(batches)
-        yield from accumulators(self.tag, self.step, (item._replace(code=encode(item.key)) for item in found))
+        merged = ResultTask(self.step, Unit(self.step.name, (), ()), {}).merged(batches)
+        yield from accumulators(self.tag, self.step, (item._replace(code=encode(item.key)) for item in merged))

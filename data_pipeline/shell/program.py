@@ -58,14 +58,14 @@ def load(file: Path, name: str | None, arguments: Sequence[str], master: str, fo
     sys.argv = [str(file), *arguments]
     staged = stage_package(file, folder / "package")
     where = _found(staged.entry, name)
-    identifier, found = where.identifier, where.topology
-    program = found.build() if hasattr(found, "build") else found
+    identifier, topology = where.identifier, where.topology
+    program = topology.build() if hasattr(topology, "build") else topology
     if not isinstance(program, Program):
         raise TopologyError(
-            f"{identifier} is a {_kind(found)}, whose spouts and bolts only run online; Spark runs programs of "
+            f"{identifier} is a {_kind(topology)}, whose spouts and bolts only run online; Spark runs programs of "
             "heronry.streamlet.Builder"
         )
-    if program.name == "program" and getattr(found, "name", "") is None:
+    if program.name == "program" and getattr(topology, "name", "") is None:
         program = replace(program, name=identifier)
     if staged.requirements is not None and not (staged.root / REQUIREMENTS).is_dir():
         raise TopologyError(
@@ -103,8 +103,8 @@ def _check_shippable(program: Program) -> None:
             ) from error
 
 
-def _kind(found: Any) -> str:
-    return found.__name__ if isinstance(found, type) else type(found).__name__
+def _kind(value: Any) -> str:
+    return value.__name__ if isinstance(value, type) else type(value).__name__
 
 
 def _heronry(folder: Path, package: Any) -> Path:

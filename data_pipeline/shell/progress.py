@@ -44,8 +44,8 @@ class StageProgress:
 
 def active_stages(spark: SparkSession) -> list[StageProgress]:
     """Return the running stages in the order of their numbers."""
-    found = _store(spark).activeStages()
-    return _in_order(_progress(found.apply(index)) for index in range(found.size()))
+    stages = _store(spark).activeStages()
+    return _in_order(_progress(stages.apply(index)) for index in range(stages.size()))
 
 
 def next_stage(spark: SparkSession) -> int:

@@ -86,8 +86,8 @@ class RangeReader(DataSourceStreamReader):  # type: ignore[misc]  # PySpark has 
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Return at most one partition, since ranges are small."""
-        found = between(start, end)
-        return [InputPartition(list(map(text_of, found)))] if found else []
+        ranges = between(start, end)
+        return [InputPartition(list(map(text_of, ranges)))] if ranges else []
 
     def read(self, partition: InputPartition) -> Iterator[tuple[str, str]]:
         """Yield a row for each range."""

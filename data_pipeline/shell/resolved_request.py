@@ -52,11 +52,11 @@ def resolve_request(request: Request, loaded: Loaded) -> ResolvedRequest:
     if request.views:
         choice = replace(_of_archive(program, choice), sinks=frozenset(_views(program)))
     policy = policy_of({**dict(program.config), **request.config})
-    found = plan(program, replace(choice, sql=False))
+    resolved_plan = plan(program, replace(choice, sql=False))
     if request.streaming is not None:
-        stream_sinks.check(found)
+        stream_sinks.check(resolved_plan)
     if request.views:
-        backfill.check(request, program, found.outputs)
+        backfill.check(request, program, resolved_plan.outputs)
     check_readable(program, choice)
     is_batch = request.streaming is None and not request.dry_run
     prepared, _ = prepare(program, choice)
@@ -65,14 +65,14 @@ def resolve_request(request: Request, loaded: Loaded) -> ResolvedRequest:
     return ResolvedRequest(request, loaded, choice, policy, ranges)
 
 
-def make_plan(found: ResolvedRequest, tables: Tables, *, careful: bool) -> Plan:
+def make_plan(resolved: ResolvedRequest, tables: Tables, *, careful: bool) -> Plan:
     """Return the plan over these tables.
 
     It is without SQL if ``careful`` is set, as SQL cannot say which record fails, and where Python functions have
     already made the tables. Parts that SQL has made (``tables.parts``) are still completed by SQL. After micro-batches
     the plan omits the sinks that these have written.
     """
-    program, choice = found.loaded.program, found.choice
+    program, choice = resolved.loaded.program, resolved.choice
     if careful or tables.made:
         made = by_parts(plan(program, replace(choice, sql=False)), tables.parts)
         return stream_sinks.without_appended(made) if tables.made else made
@@ -80,10 +80,10 @@ def make_plan(found: ResolvedRequest, tables: Tables, *, careful: bool) -> Plan:
 
 
 def _views(program: Program) -> list[str]:
-    found = [step.name for step in program.sinks() if isinstance(step.sink, ViewSink)]
-    if not found:
+    views = [step.name for step in program.sinks() if isinstance(step.sink, ViewSink)]
+    if not views:
         raise CannotPlan(f"program {program.name!r} has no view; add .sink(view(name, path)) after a reducer")
-    return found
+    return views
 
 
 def _chosen(program: Program, paths: Sequence[str], form: str, from_ms: int | None, to_ms: int | None) -> Choice:
@@ -141,13 +141,13 @@ def check_readable(program: Program, choice: Choice) -> None:
     """Check that engines can read the existing files, and that lookup tables exist. Raises CannotPlan."""
     prepared, _ = prepare(program, choice)
     lookups = [step for step in program.steps if isinstance(step, LookupStep)]
-    found = refusals(prepared) + refusals(replace(program, steps=tuple(lookups)))
+    problems = refusals(prepared) + refusals(replace(program, steps=tuple(lookups)))
     for step in lookups:
         table = step.table
         if isinstance(table, FileSource) and not is_url(table.path) and not Path(table.path).exists():
-            found.append(f"step {step.name!r}: its table {table.path} is missing")
-    if found:
-        raise CannotPlan("; ".join(found))
+            problems.append(f"step {step.name!r}: its table {table.path} is missing")
+    if problems:
+        raise CannotPlan("; ".join(problems))
 
 
 def _split(given: str, by_step: Mapping[str, SourceStep]) -> tuple[str | None, str]:

@@ -39,51 +39,51 @@ from heronry.version import VERSION
 FAILED = "_failed.jsonl"  # next to the folders of sinks; see heronry/streamlet/aside.py
 
 
-def written(spark: SparkSession, resolved: ResolvedRequest, found: Plan, execution: Execution, out: TextIO) -> str:
+def written(spark: SparkSession, resolved: ResolvedRequest, made_plan: Plan, execution: Execution, out: TextIO) -> str:
     """Run the execution, write the requested output, and return the text to print at the end."""
     if resolved.request.dry_run:
-        return _explained(resolved.request, found, execution)
+        return _explained(resolved.request, made_plan, execution)
     write = _views if resolved.request.views else _folder
     with shown(spark, out) as say:
-        return write(spark, resolved, found, execution, say)
+        return write(spark, resolved, made_plan, execution, say)
 
 
 def _folder(
-    spark: SparkSession, resolved: ResolvedRequest, found: Plan, execution: Execution, say: Callable[[str], None]
+    spark: SparkSession, resolved: ResolvedRequest, made_plan: Plan, execution: Execution, say: Callable[[str], None]
 ) -> str:
     """Write every sink into its folder below the output path, and publish all of them at once."""
     request = resolved.request
     may_go = request.replace or (bool(request.checkpoint) and is_of(spark, request.output_path, request.checkpoint))
-    staging = Staging(found.program, found.outputs, partial(tasks_run, spark))
+    staging = Staging(made_plan.program, made_plan.outputs, partial(tasks_run, spark))
     clear = partial(clear_journal, out=say)
     with (
         OutputFolder(spark, request.output_path, replace=may_go, clear=clear) as folder,
         staging.into(folder, say),
     ):
-        say(f"writing {', '.join(output.step for output in found.outputs)}")
-        reports = sinks.write_all(spark, found.outputs, execution, folder.work, staging)
-        for output in found.outputs:
+        say(f"writing {', '.join(output.step for output in made_plan.outputs)}")
+        reports = sinks.write_all(spark, made_plan.outputs, execution, folder.work, staging)
+        for output in made_plan.outputs:
             if not isinstance(output.sink, ServerSink):
                 folder.rename_parts(output.step, ".json")
         for frame in execution.ends():
             frame.write.format("noop").mode("overwrite").save()
         aside = _put_aside(execution, folder, resolved.policy.most)
-        manifest = _manifest(request, found, [output.step for output in found.outputs], aside)
+        manifest = _manifest(request, made_plan, [output.step for output in made_plan.outputs], aside)
         folder.commit(manifest | staging.counted(reports))
     settle(folder.place)
-    return _wrote(request.output_path, found, reports) + _describe_aside(aside, request.output_path)
+    return _wrote(request.output_path, made_plan, reports) + _describe_aside(aside, request.output_path)
 
 
-def _wrote(place: str, found: Plan, reports: Mapping[str, list[Report]]) -> str:
+def _wrote(place: str, made_plan: Plan, reports: Mapping[str, list[Report]]) -> str:
     """Return a description of the destination of each sink."""
-    steps = ", ".join(o.step for o in found.outputs if not isinstance(o.sink, ServerSink))
-    told = [f"{steps or 'nothing'} to {place}"] if steps or not found.outputs else []
-    told += [
+    steps = ", ".join(o.step for o in made_plan.outputs if not isinstance(o.sink, ServerSink))
+    parts = [f"{steps or 'nothing'} to {place}"] if steps or not made_plan.outputs else []
+    parts += [
         f"{o.step}, {sum(report.records for report in reports[o.step])} records, to {o.sink}"
-        for o in found.outputs
+        for o in made_plan.outputs
         if isinstance(o.sink, ServerSink)
     ]
-    return f"wrote {'; '.join(told)}" + ("" if steps or not found.outputs else f"; {place} says so")
+    return f"wrote {'; '.join(parts)}" + ("" if steps or not made_plan.outputs else f"; {place} says so")
 
 
 def _put_aside(execution: Execution, folder: OutputFolder, most: int) -> int:
@@ -105,11 +105,11 @@ def _describe_aside(aside: int, place: str) -> str:
 
 
 def _views(
-    spark: SparkSession, resolved: ResolvedRequest, found: Plan, execution: Execution, say: Callable[[str], None]
+    spark: SparkSession, resolved: ResolvedRequest, made_plan: Plan, execution: Execution, say: Callable[[str], None]
 ) -> str:
     """Write a new version of every view's batch, and register the views for ``heron pipeline``."""
-    request, told = resolved.request, []
-    for output in found.outputs:
+    request, lines = resolved.request, []
+    for output in made_plan.outputs:
         assert isinstance(output.sink, ViewSink)
         view = Path(output.sink.path)
         say(f"computing view {output.sink.name}")
@@ -123,7 +123,7 @@ def _views(
             sinks.write_view(rows, f"{folder.work}/{backfill.ROWS}")
             aside = _put_aside(execution, folder, resolved.policy.most)
             more = {} if part is None else {"backfill": part.manifest()}
-            folder.commit(_manifest(owned, found, [backfill.ROWS], aside) | more)
+            folder.commit(_manifest(owned, made_plan, [backfill.ROWS], aside) | more)
         prune(view)
         register(
             Registered(
@@ -131,18 +131,18 @@ def _views(
                 request.input_paths, request.input_format,
             )
         )  # fmt: skip
-        told.append(
+        lines.append(
             f"view {output.sink.name}: version {version.name}, the batch owns buckets up to {until.iso(owned.to_ms)}"
             + ("" if part is None else f"; recomputed from {until.iso(part.from_ms)} to {until.iso(part.to_ms)}")
             + _describe_aside(aside, str(version))
         )
-    return "\n".join(told)
+    return "\n".join(lines)
 
 
-def _explained(request: Request, found: Plan, execution: Execution) -> str:
+def _explained(request: Request, made_plan: Plan, execution: Execution) -> str:
     """Return our plan and Spark's as text."""
-    parts = [described(found), *(stream_sinks.describe_sinks(found) if request.streaming is not None else ())]
-    for output in found.outputs:
+    parts = [described(made_plan), *(stream_sinks.describe_sinks(made_plan) if request.streaming is not None else ())]
+    for output in made_plan.outputs:
         printed, fields = io.StringIO(), execution.fields(output.step)
         with contextlib.redirect_stdout(printed):
             (execution.output(output.step) if fields is None else fields).explain()
@@ -150,9 +150,9 @@ def _explained(request: Request, found: Plan, execution: Execution) -> str:
     return "\n".join(parts)
 
 
-def _manifest(request: Request, found: Plan, parts: list[str], aside: int) -> dict[str, Any]:
+def _manifest(request: Request, made_plan: Plan, parts: list[str], aside: int) -> dict[str, Any]:
     return {
-        "program": found.program, "from_ms": request.from_ms, "to_ms": request.to_ms, "outputs": parts,
+        "program": made_plan.program, "from_ms": request.from_ms, "to_ms": request.to_ms, "outputs": parts,
         "put_aside": aside, **({"checkpoint": request.checkpoint} if request.checkpoint else {}),
         "written_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), "version": VERSION,
         "master": request.master, "input_paths": list(request.input_paths),

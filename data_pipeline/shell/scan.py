@@ -87,7 +87,7 @@ class Tables:
         self.made, self.parts = made or {}, parts or {}
         self._numbered = numbered
         self._only = only
-        self._found: dict[tuple[FileSource[Any], int | None, int | None] | str, _Table | None] = {}
+        self._tables: dict[tuple[FileSource[Any], int | None, int | None] | str, _Table | None] = {}
 
     def read(self, scan: Scan, *, named: bool = False) -> DataFrame:
         """Return the raw rows of a source. Raises InputNotFound.
@@ -146,15 +146,15 @@ class Tables:
 
     def _table(self, scan: Scan, source: FileSource[Any]) -> _Table | None:
         place = (source, scan.from_ms, scan.to_ms) if self._only is None else scan.step
-        if place not in self._found:
+        if place not in self._tables:
             if self._only is None and is_foreign(self._spark, source):
-                found = _parts(scan, source)
-                self._found[place] = _Table(None, packed=found) if found else None
-                return self._found[place]
+                packed_parts = _parts(scan, source)
+                self._tables[place] = _Table(None, packed=packed_parts) if packed_parts else None
+                return self._tables[place]
             only = None if self._only is None else self._only.get(scan.step, ())
             paths = _paths(self._spark, source, scan) if only is None else seen_files(source, only)
-            self._found[place] = _open(self._spark, scan, source, paths, self._numbered)
-        return self._found[place]
+            self._tables[place] = _open(self._spark, scan, source, paths, self._numbered)
+        return self._tables[place]
 
 
 @dataclass
@@ -299,13 +299,13 @@ def seen_files(source: FileSource[Any], paths: Sequence[str]) -> list[str]:
     root = place_of(spark_url(source.path))
     if root is None:
         return list(paths)
-    found = []
+    seen = []
     for path in paths:
         place = place_of(path)
         below = place.relative_to(root).parts if place is not None and place.is_relative_to(root) else ()
         if place is not None and place.is_file() and not any(map(is_hidden, below)) and not _has_link(root, below):
-            found.append(path)
-    return found
+            seen.append(path)
+    return seen
 
 
 def _has_link(root: Path, below: tuple[str, ...]) -> bool:
@@ -319,21 +319,21 @@ def _is_bounded(source: FileSource[Any], scan: Scan) -> bool:
 
 def _hours(source: FileSource[Any], scan: Scan, folders: list[str]) -> list[str] | None:
     """Return the folders that a range of event time needs; None for all, with the range applied to each record."""
-    found = [(_hour_ms(folder), folder) for folder in folders if _HOUR.search(folder)]
-    if not found or not _is_bounded(source, scan):
+    hours = [(_hour_ms(folder), folder) for folder in folders if _HOUR.search(folder)]
+    if not hours or not _is_bounded(source, scan):
         return None
     first = None if scan.from_ms is None else scan.from_ms - scan.from_ms % HOUR_MS
     return [
         folder
-        for start_ms, folder in found
+        for start_ms, folder in hours
         if (first is None or start_ms >= first) and (scan.to_ms is None or start_ms < scan.to_ms)
     ]
 
 
 def _hour_ms(folder: str) -> int:
-    found = _HOUR.search(folder)
-    assert found is not None
-    hour = dt.datetime.fromisoformat(f"{found.group(1)}T{found.group(2)}:00:00+00:00")
+    match = _HOUR.search(folder)
+    assert match is not None
+    hour = dt.datetime.fromisoformat(f"{match.group(1)}T{match.group(2)}:00:00+00:00")
     return int(hour.timestamp()) * 1000
 
 
@@ -453,10 +453,10 @@ def footers(paths: list[str]) -> Footers:
         place = place_of(path)
         if place is None:
             return Footers(False)
-        found = [place] if place.is_file() else list(islice(place.rglob("*"), MAX_FOOTERS + 1))
-        if len(found) > MAX_FOOTERS:
+        entries = [place] if place.is_file() else list(islice(place.rglob("*"), MAX_FOOTERS + 1))
+        if len(entries) > MAX_FOOTERS:
             return Footers(False)
-        files += [file for file in found if file.is_file() and not file.name.startswith((".", "_"))]
+        files += [file for file in entries if file.is_file() and not file.name.startswith((".", "_"))]
     if not 0 < len(files) <= MAX_FOOTERS:
         return Footers(False)
     try:
@@ -475,12 +475,12 @@ def _columns(footer: Any) -> StructType | None:
             return StructType.fromJson(json.loads(known))
         except (ValueError, KeyError, TypeError, ImportError, AttributeError):  # types unknown to this Spark
             return None
-    found = StructType()
+    schema = StructType()
     for number in range(footer.num_columns):
         column = footer.schema.column(number)
         kind = _PLAIN.get((column.physical_type, column.logical_type.type))
         legacy = column.converted_type  # from writers without logical types
         if kind is None or column.max_repetition_level or "." in column.path or legacy not in ("NONE", "UTF8", "DATE"):
             return None
-        found.add(column.name, kind)
-    return found
+        schema.add(column.name, kind)
+    return schema

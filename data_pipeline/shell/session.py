@@ -55,7 +55,7 @@ def is_local(master: str) -> bool:
 
 def settings_of(options: SessionOptions) -> dict[str, str]:
     """Return every spark.* setting of the session."""
-    found = {
+    settings = {
         "spark.app.name": options.name,
         "spark.master": options.master,
         "spark.driver.memory": DRIVER_MEMORY,
@@ -71,11 +71,11 @@ def settings_of(options: SessionOptions) -> dict[str, str]:
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     }
     if options.is_local and options.page:
-        found |= {"spark.ui.enabled": "true", "spark.ui.killEnabled": "false"}
+        settings |= {"spark.ui.enabled": "true", "spark.ui.killEnabled": "false"}
     if options.is_local:
-        found |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        found["spark.sql.shuffle.partitions"] = str(LOCAL_SHUFFLE_PARTITIONS_PER_CORE * _cores(options.master))
-    return found | dict(options.conf)
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        settings["spark.sql.shuffle.partitions"] = str(LOCAL_SHUFFLE_PARTITIONS_PER_CORE * _cores(options.master))
+    return settings | dict(options.conf)
 
 
 def _cores(master: str) -> int:
@@ -142,8 +142,8 @@ def without_numpy() -> None:
 
     The check imports pandas, which takes 1.5 s of processor time, and such values are never passed here.
     """
-    asked = (NumpyScalarConverter, NumpyArrayConverter)
-    protocol.INPUT_CONVERTER[:] = [c for c in protocol.INPUT_CONVERTER if not isinstance(c, asked)]
+    converters = (NumpyScalarConverter, NumpyArrayConverter)
+    protocol.INPUT_CONVERTER[:] = [c for c in protocol.INPUT_CONVERTER if not isinstance(c, converters)]
 
 
 def _environment(options: SessionOptions) -> None:

@@ -83,8 +83,8 @@ def write(output: Output, rows: DataFrame, folder: str) -> None:
     elif _is_parquet(output):
         _parquet(output, rows, folder)
     elif isinstance(output.sink, FileSink) and output.sink.format == "csv":
-        found = sql.from_json(sql.col("data").cast("string"), "array<string>")
-        cells = [found[place].alias(name) for place, name in enumerate(output.sink.fields)]
+        values = sql.from_json(sql.col("data").cast("string"), "array<string>")
+        cells = [values[place].alias(name) for place, name in enumerate(output.sink.fields)]
         _writer(output, rows.select(*cells, *_folder(output))).options(**CSV).csv(folder)
     else:
         lines = rows.select(sql.col("data").cast("string"), *_folder(output))
@@ -142,16 +142,16 @@ def _parquet(output: Output, rows: DataFrame, folder: str) -> None:
     if declared is not None:
         _write_columns(output, rows.select("data", *_folder(output)), declared, folder)
         return
-    kept = rows.select("data", *_folder(output)).persist(StorageLevel.DISK_ONLY)
+    persisted = rows.select("data", *_folder(output)).persist(StorageLevel.DISK_ONLY)
     try:
-        schemas = kept.select("data").mapInArrow(SchemaTask(output.step), "schema binary")
-        found = [row["schema"] for row in schemas.collect()]
-        if not found:
-            kept.sparkSession.createDataFrame([], "empty boolean").limit(0).write.parquet(folder)
+        schemas = persisted.select("data").mapInArrow(SchemaTask(output.step), "schema binary")
+        encoded_schemas = [row["schema"] for row in schemas.collect()]
+        if not encoded_schemas:
+            persisted.sparkSession.createDataFrame([], "empty boolean").limit(0).write.parquet(folder)
             return
-        _write_columns(output, kept, _one_schema(output.step, found), folder)
+        _write_columns(output, persisted, _one_schema(output.step, encoded_schemas), folder)
     finally:
-        kept.unpersist()
+        persisted.unpersist()
 
 
 def _write_columns(output: Output, rows: DataFrame, schema: Any, folder: str) -> None:
@@ -173,12 +173,12 @@ def unified(schemas: list[bytes]) -> Any:
     return pa.schema([(f.name, pa.string() if pa.types.is_null(f.type) else f.type) for f in merged])
 
 
-def _one_schema(step: str, found: list[bytes]) -> Any:
+def _one_schema(step: str, encoded_schemas: list[bytes]) -> Any:
     """Return one schema for all records. Raises Failure if a field has different types in different partitions."""
     import pyarrow as pa
 
     try:
-        return unified(found)
+        return unified(encoded_schemas)
     except pa.ArrowException as error:
         raise Failure(
             f"step {step!r}: its records do not fit into the columns of one table: {error}",

@@ -121,13 +121,13 @@ def settle(place: Place) -> list[str]:
         ConnectError: A server cannot be reached; the commits are still owed.
         Interrupted: The user interrupted the commits; they are still owed.
     """
-    found = _counted(place)
-    if found is None:
+    counted = _counted(place)
+    if counted is None:
         return []
     try:
-        with _servers(found.journal) as servers:
+        with _servers(counted.journal) as servers:
             waiting = {step: list(server.prepared()) for step, server in servers.items()}
-            acts = staged.behind_the_rename(found, waiting)
+            acts = staged.behind_the_rename(counted, waiting)
             for (kind, step), those in groupby(acts, attrgetter("kind", "step")):
                 if kind == "settled":
                     place.write(staged.SETTLED, b"")
@@ -142,7 +142,7 @@ def settle(place: Place) -> list[str]:
             raise ConnectError(f"{error}. {_still_owed(place)}: {AGAIN}") from None
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted: {_still_owed(place)}", f"{AGAIN}.") from None
-    return list(found.tokens)
+    return list(counted.tokens)
 
 
 def _still_owed(place: Place) -> str:
@@ -156,10 +156,10 @@ def settle_for(place: Place, program: str) -> str:
         OutputExists: The result belongs to another program.
         ConnectError: A server cannot be reached.
     """
-    found = _counted(place)
-    if found is None:
+    counted = _counted(place)
+    if counted is None:
         return ""
-    if found.journal.program != program:
+    if counted.journal.program != program:
         raise OutputExists(place.url)
     return owed(place.url, settle(place))
 
@@ -239,10 +239,10 @@ def manifest_of(place: Place) -> Mapping[str, Any] | None:
     """Return the manifest of the result; None if it is missing or unreadable."""
     content = place.read(MANIFEST)
     try:
-        found = json.loads(content) if content is not None else None
+        manifest = json.loads(content) if content is not None else None
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return manifest if isinstance(manifest, dict) else None
 
 
 def _is_marked(place: Place) -> bool:

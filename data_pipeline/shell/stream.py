@@ -146,8 +146,8 @@ class Stream:
         path, system = file_system(self._spark, place)
         if not system.exists(path):  # a stream would wait silently for a missing path
             raise InputNotFound(f"step {scan.step!r}: there is nothing to read at {scan.source.path}")
-        found = reader.load(literal(place))
-        return found.select(sql.lit(scan.step).alias("step"), "path")
+        names = reader.load(literal(place))
+        return names.select(sql.lit(scan.step).alias("step"), "path")
 
     def _take(self, names: DataFrame, number: int) -> None:
         """Process a micro-batch; keep its original error, as Spark wraps it in a message of its own."""
@@ -162,9 +162,9 @@ class Stream:
                 else:
                     files[step].append(path)
             count = sum(map(len, files.values()))
-            told = [f"{count} files"] if files or not ranges else []
-            told += [f"what is new in {listing(sorted(ranges))}"] if ranges else []
-            self._out.write(f"micro-batch {number}: {', '.join(told)}\n")
+            news = [f"{count} files"] if files or not ranges else []
+            news += [f"what is new in {listing(sorted(ranges))}"] if ranges else []
+            self._out.write(f"micro-batch {number}: {', '.join(news)}\n")
             self._claim.tell(state="reading", micro_batch=number, files=count, rows=0, batch_seconds=0.0)
             began, first = time.monotonic(), next_stage(self._spark)
             with watched(self._spark, self._out):
@@ -235,8 +235,8 @@ class Stream:
     def _publish(self) -> str:
         self._claim.tell(state="writing")
         self._portions.join(self._scans)
-        kept = self._portions.size()
-        self._claim.tell(portions=kept.portions, state_bytes=kept.length, state_rows=kept.rows)
+        size = self._portions.size()
+        self._claim.tell(portions=size.portions, state_bytes=size.length, state_rows=size.rows)
         return self._result()
 
     def _count(self, number: int, reports: Reports) -> None:
@@ -247,8 +247,8 @@ class Stream:
 
     def _describe_progress(self) -> str:
         """Return a description of the records that this run has appended."""
-        found = [(output, self._appended[output.step]) for output in self._appends]
-        said = [f"{output.step}, {count} records, to {output.sink}" for output, count in found if count]
+        appended = [(output, self._appended[output.step]) for output in self._appends]
+        said = [f"{output.step}, {count} records, to {output.sink}" for output, count in appended if count]
         return f"; appended {'; '.join(said)}" if said else ""
 
     def _say(self, text: str) -> None:

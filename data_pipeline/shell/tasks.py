@@ -146,8 +146,8 @@ class _Late:
         return len(self._values)
 
     def __getitem__(self, place: Any) -> Any:
-        found = self._values[place]
-        return found.to_pylist() if isinstance(place, slice) else found.as_py()
+        value = self._values[place]
+        return value.to_pylist() if isinstance(place, slice) else value.as_py()
 
 
 def columns_of(step: str, source: Source[Any], batches: Iterator[Any]) -> Iterator[dict[str, Any]]:
@@ -186,8 +186,8 @@ def _of_pieces(batch: Any) -> Iterator[dict[str, Any]]:
 
     for data, file in zip(*(column.to_pylist() for column in batch.columns), strict=True):
         with pa.ipc.open_stream(data) as stream:
-            for found in stream:
-                yield {**_records_of(columns_in_utc(found)), "file": [file] * found.num_rows}
+            for records in stream:
+                yield {**_records_of(columns_in_utc(records)), "file": [file] * records.num_rows}
 
 
 def _records_of(batch: Any) -> dict[str, Any]:
@@ -252,16 +252,16 @@ class MergeTask:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Process batches; the function for ``mapInArrow``."""
-        found = merged(self.step, _rows(batches))
+        merged_rows = merged(self.step, _rows(batches))
         if self.step.process is not None:
-            yield from self._processed(found)
+            yield from self._processed(merged_rows)
         else:
-            yield from results(self.step, found, self.unit, self.render, self.limits, self.aside)
+            yield from results(self.step, merged_rows, self.unit, self.render, self.limits, self.aside)
 
-    def _processed(self, found: Iterable[Merged]) -> Iterator[Any]:
+    def _processed(self, merged_rows: Iterable[Merged]) -> Iterator[Any]:
         """Run the records that handlers emit through the downstream unit; with ``aside``, failures become letters."""
         step, runner = self.step, Runner(self.unit, self.render, self.limits)
-        outcomes = processed(step, found)
+        outcomes = processed(step, merged_rows)
         while chunk := list(islice(outcomes, RESULTS_PER_BATCH)):
             errors = [(outcome.record, outcome.error) for outcome in chunk if outcome.error is not None]
             causes = [(record, error.__cause__ or error) for record, error in errors]
@@ -294,9 +294,9 @@ class JoinTask:
         yield from accumulators(self.tag, self.step, merged(self.step, _rows(batches)))
 
 
-def accumulators(tag: int, step: ReduceStep, found: Iterable[Merged]) -> Iterator[Any]:
+def accumulators(tag: int, step: ReduceStep, merged_rows: Iterable[Merged]) -> Iterator[Any]:
     """Yield keys and their accumulators as the Arrow batches that a unit before the reducer emits."""
-    waiting = iter(found)
+    waiting = iter(merged_rows)
     while chunk := list(islice(waiting, RESULTS_PER_BATCH)):
         payloads = [dump(item.key, item.accumulator) for item in chunk]
         counts = [item.accumulator for item in chunk] if step.counts else None
@@ -313,18 +313,18 @@ def _unknown(_: int) -> str:
     return ""
 
 
-def _sound(step: ReduceStep, found: list[Merged], views: list[Any]) -> tuple[list[Merged], list[bytes]]:
+def _sound(step: ReduceStep, merged_rows: list[Merged], views: list[Any]) -> tuple[list[Merged], list[bytes]]:
     """Return the keys whose result can be made and published, and letters for the others."""
-    kept, letters = [], []
-    for item in found:
+    sound, letters = [], []
+    for item in merged_rows:
         try:
             result_of(step, item)
             for show in views:
                 show.code(item), show(item)
-            kept.append(item)
+            sound.append(item)
         except RecordFailed as error:
             letters.append(failure_line(step.name, "", item.key, error.failure.value, error.__cause__ or error))
-    return kept, letters
+    return sound, letters
 
 
 def passed(
@@ -347,7 +347,7 @@ def _results_of(step: ReduceStep, chunk: list[Merged]) -> list[Any]:
 
 
 def results(
-    step: ReduceStep, found: Iterable[Merged], unit: Unit, render: Render, limits: Limits, aside: bool = False
+    step: ReduceStep, merged_rows: Iterable[Merged], unit: Unit, render: Render, limits: Limits, aside: bool = False
 ) -> Iterator[Any]:
     """Run reduced keys through the downstream unit, and yield Arrow batches.
 
@@ -356,7 +356,7 @@ def results(
     views = [node.tag for node in unit.nodes if node.kind == "view"]
     behind = Unit(unit.entry, tuple(n for n in unit.nodes if n.kind != "view"), unit.outputs, unit.timed)
     runner = Runner(behind, render, limits)
-    waiting = iter(found)
+    waiting = iter(merged_rows)
     while chunk := list(islice(waiting, RESULTS_PER_BATCH)):
         if aside:
             chunk, letters = _sound(step, chunk, [render[tag] for tag in views])

@@ -113,11 +113,11 @@ class Columns:
         """Return SQL for the expression, of the column's type, that ends the job if a condition in ``wrong`` holds."""
         if not wrong:
             return expression
-        told = ", ".join(f"CASE WHEN {condition} THEN {_quoted(words)} END" for condition, words in wrong)
+        cases = ", ".join(f"CASE WHEN {condition} THEN {_quoted(words)} END" for condition, words in wrong)
         columns = ", ".join(f"`{name}`" for name in self.types if name in self.raw)
         story = (
             f"to_json(named_struct('step', {_quoted(step)}, 'value', to_json(struct({columns}), "
-            f"map('ignoreNullFields', 'false')), 'error', concat({_quoted(begin)}, concat_ws('; ', {told})), "
+            f"map('ignoreNullFields', 'false')), 'error', concat({_quoted(begin)}, concat_ws('; ', {cases})), "
             f"'traceback', '', 'file', `{FILE_COLUMN}`))"
         )
         some = " OR ".join(condition for condition, _ in wrong)
@@ -332,5 +332,5 @@ def line_of(column: str) -> str:
 def _mended(column: str) -> str:
     bytes_ = f"decode(CAST({column} AS binary), 'ISO-8859-1')"
     marked = f"regexp_replace({bytes_}, '({_WHOLE})|(?:{_CUT_OFF}|[\u0080-\u00ff])', '$1{_MARK}')"
-    kept = f"regexp_replace({marked}, '({_WHOLE}){_MARK}', '$1')"
-    return f"CAST(encode(replace({kept}, '{_MARK}', '{_NONE}'), 'ISO-8859-1') AS string)"
+    text = f"regexp_replace({marked}, '({_WHOLE}){_MARK}', '$1')"
+    return f"CAST(encode(replace({text}, '{_MARK}', '{_NONE}'), 'ISO-8859-1') AS string)"

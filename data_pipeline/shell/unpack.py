@@ -112,7 +112,7 @@ class UnpackTask:
     def _lines(self, part: Part, tree: FileTree) -> Iterator[Any]:
         import pyarrow as pa
 
-        told = part.spark_path
+        path = part.spark_path
         try:
             with closing(LineReader(part.source, part.name, tree=tree, version=part.version)) as reader:
                 while (piece := reader.read()) is not None:
@@ -123,7 +123,7 @@ class UnpackTask:
                     numbers = pa.array(range(piece.first, piece.first + len(lines)), pa.int64())
                     columns = [
                         values,
-                        pa.repeat(told, len(lines)),
+                        pa.repeat(path, len(lines)),
                         pa.repeat(pa.scalar(0, pa.int64()), len(lines)),
                         numbers,
                     ]

@@ -58,6 +58,6 @@ def parts_of(step: str, source: FileSource[Any]) -> list[Part]:
             "hdfs://, abfs://, gs://) without options=, or a folder"
         )
     with closing(tree_of(source)) as tree:
-        found = listing_of(source, tree)
+        listing = listing_of(source, tree)
     as_lines = replace(source, format="text")  # a CSV header counts as a line, as in files that Spark reads
-    return [Part(as_lines, name, seen.size, seen.version) for name, seen in sorted(found.items())]
+    return [Part(as_lines, name, seen.size, seen.version) for name, seen in sorted(listing.items())]

@@ -179,7 +179,9 @@ def take_checkpoint(
     last complete one. A named checkpoint is a copy that stays until it is deleted.
     """
     if label:
-        number, folder = target.topologies.submissions.kept.name(target.record, label, wait_seconds or NAMED_SECONDS)
+        number, folder = target.topologies.submissions.checkpoints.name(
+            target.record, label, wait_seconds or NAMED_SECONDS
+        )
         text = f"Successfully name checkpoint of topology: {target.name}"
         return NamedCheckpoint(message=text, checkpoint=number, folder=str(folder))
     number = target.topologies.inspector.take_checkpoint(target.record, wait_seconds)
@@ -209,7 +211,7 @@ def checkpoints(target: Target) -> Any:
 
     Named checkpoints are included, also those of killed topologies.
     """
-    return target.topologies.submissions.kept.rows(*target.names)
+    return target.topologies.submissions.checkpoints.rows(*target.names)
 
 
 Which = Annotated[str, FromPath(description="number or name of the checkpoint", min_length=1, max_length=MAX_NAME)]
@@ -223,13 +225,13 @@ def checkpoint(
 
     With `verify`, also return `damaged_files`, one line each.
     """
-    return target.topologies.submissions.kept.details(*target.names, which, verify=verify)
+    return target.topologies.submissions.checkpoints.details(*target.names, which, verify=verify)
 
 
 @topology_route(router, "DELETE", "/checkpoints/{which}", "Delete a named checkpoint", Message)
 def delete_checkpoint(target: Target, which: Which) -> Any:
     """Delete a named checkpoint. Other checkpoints are deleted automatically."""
-    target.topologies.submissions.kept.delete(*target.names, which)
+    target.topologies.submissions.checkpoints.delete(*target.names, which)
     return Message(message=f"Successfully delete checkpoint {which} of topology: {target.name}")
 
 

@@ -92,8 +92,8 @@ def check_store(home: Home, cluster: str = LOCAL) -> Iterator[Finding]:
             return
         yield good("state store", f"{folder} is intact" if is_files else f"{address.url} answers")
         for name, where in _stale_topologies(home, store) if cluster == LOCAL else ():
-            found = f"{name} is in the store, but none of its processes runs"
-            yield bad("stale topology", found, f"Run heron kill local/{where} {name}")
+            observation = f"{name} is in the store, but none of its processes runs"
+            yield bad("stale topology", observation, f"Run heron kill local/{where} {name}")
     finally:
         store.close()
 

@@ -76,13 +76,13 @@ class SlurmFacts:
 def judge_controller(facts: SlurmFacts) -> Finding:
     """Check that the commands are installed and the controller answers."""
     if facts.missing_commands:
-        found = (
+        observation = (
             "not installed"
             if facts.missing_commands == facts.commands
             else f"not found: {', '.join(facts.missing_commands)}"
         )
         return bad(
-            ENGINE, found, "Run apt-get install slurm-client, or use a machine of the site that has the commands."
+            ENGINE, observation, "Run apt-get install slurm-client, or use a machine of the site that has the commands."
         )
     if facts.trouble:
         return bad(ENGINE, facts.trouble, cure_for(facts.trouble, _CURES, "Run scontrol ping and sinfo."))

@@ -105,15 +105,15 @@ class Liveness:
         """
         counted_ms = min(passed_ms, TICK_CAP * self.tick_ms)
         self._until_next_ms = max(0, self._until_next_ms - counted_ms)
-        found = []
+        silences = []
         for slot, watched in sorted(self._watched.items()):
             if watched.condemned:
                 continue
             self._count(watched, counted_ms, beats.get(slot, 0), cpu_seconds.get(slot))
             silence = self._judge(slot, watched)
             if silence is not None:
-                found.append(silence)
-        return found
+                silences.append(silence)
+        return silences
 
     def check(self) -> None:
         """Assert the invariants."""

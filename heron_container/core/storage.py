@@ -88,11 +88,11 @@ def pause_seconds(took_seconds: float) -> float:
 def _excess(usage: VolumeUsage, granted_bytes: int, containers: int, share: float, hides: Collection[str]) -> str:
     removed = usage.removed_bytes * max(1, containers)
     if usage.bytes + removed > granted_bytes * share:
-        found = f"the topology's volume is full: user code keeps {_mib(usage.bytes)} in files"
+        text = f"the topology's volume is full: user code keeps {_mib(usage.bytes)} in files"
         if usage.removed_bytes:
-            found += f" and {_mib(usage.removed_bytes)} in removed files that are open in this container"
+            text += f" and {_mib(usage.removed_bytes)} in removed files that are open in this container"
         most = f", most of it in {_name(usage.largest)}" if usage.largest else ""
-        return f"{found}{most}, of {_mib(granted_bytes)} (topology.volume.disk)"
+        return f"{text}{most}, of {_mib(granted_bytes)} (topology.volume.disk)"
     most_files = volume_files(granted_bytes)
     if usage.files > most_files * share:
         return (
@@ -132,13 +132,13 @@ def describe_full_disk(spaces: Iterable[DiskSpace]) -> str:
     """Return a text with consequences and remedy for the first full disk, or "" if none is full."""
     for space in spaces:
         if space.bytes and space.free_bytes < LEAST_FREE_BYTES:
-            left = f"{space.free_bytes >> 10} KiB left"
+            shortage = f"{space.free_bytes >> 10} KiB left"
         elif space.files and not space.free_files:
-            left = f"all of its {space.files} files are in use"
+            shortage = f"all of its {space.files} files are in use"
         else:
             continue
         return (
-            f"the disk of {space.folder} is full: {left}. Logs and metrics lose lines and no checkpoint completes "
+            f"the disk of {space.folder} is full: {shortage}. Logs and metrics lose lines and no checkpoint completes "
             "until there is space: free some there"
         )
     return ""

@@ -415,6 +415,6 @@ class OrphanReaper:
 
     def _look(self) -> None:
         self._due = None
-        if found := end_orphans(STARTED):
-            log.warning("killing %d orphans of user code", found)
+        if orphans := end_orphans(STARTED):
+            log.warning("killing %d orphans of user code", orphans)
             self._due = self._loop.call_later(AGAIN_SECONDS, self._look)

@@ -284,8 +284,8 @@ class Container:
         reason = error or exit_in_words(code, self._last_lines[spec.name].last())
         if code == -signal.SIGKILL:
             reason = self._memory_limit.explain(reason)
-        asked = self.supervisor.stopping or code == EXIT_OTHER_SETTINGS
-        (log.info if asked else log.error)("%s has ended: %s", spec.name, reason)
+        is_requested = self.supervisor.stopping or code == EXIT_OTHER_SETTINGS
+        (log.info if is_requested else log.error)("%s has ended: %s", spec.name, reason)
         expected = code == EXIT_OTHER_SETTINGS
         self._act(self.supervisor.on_exit(now_ms(), slot, reason, replaced=code == EXIT_REPLACED, expected=expected))
         self._check_all_ended()
@@ -392,8 +392,8 @@ def read_disk_space(folders: Iterable[Path]) -> Iterator[DiskSpace]:
     """Yield the space on the disk of each folder, except those that cannot be read."""
     for folder in folders:
         try:
-            found = os.statvfs(folder)
+            status = os.statvfs(folder)
         except OSError:
             continue
-        unit = found.f_frsize
-        yield DiskSpace(str(folder), found.f_bavail * unit, found.f_blocks * unit, found.f_favail, found.f_files)
+        unit = status.f_frsize
+        yield DiskSpace(str(folder), status.f_bavail * unit, status.f_blocks * unit, status.f_favail, status.f_files)

@@ -119,8 +119,8 @@ class LastLines:
 
     def lines(self) -> tuple[str, ...]:
         """Return the lines, oldest first."""
-        found = [*self._lines, self._rest] if self._rest else list(self._lines)
-        return tuple(line.decode(errors="replace") for line in found)
+        lines = [*self._lines, self._rest] if self._rest else list(self._lines)
+        return tuple(line.decode(errors="replace") for line in lines)
 
     def last(self) -> str:
         """Return the last line that is not empty, or ""."""

@@ -65,15 +65,15 @@ def find_package_conflicts(package_dir: Path) -> list[str]:
         return []  # the usual case; reading our own metadata takes longer than starting an instance
     import importlib.metadata as metadata
 
-    found = []
+    conflicts = []
     for folder in folders:
         for distribution in metadata.distributions(path=[str(folder)]):
             name = _normal(distribution.metadata["Name"] or "")
             for ours in metadata.distributions(name=name) if name in LOADED else ():
                 if ours.version != distribution.version:
-                    found.append(f"{name} {distribution.version} (loaded: {ours.version})")
+                    conflicts.append(f"{name} {distribution.version} (loaded: {ours.version})")
                 break  # the first one is imported
-    return sorted(set(found))
+    return sorted(set(conflicts))
 
 
 def _normal(name: str) -> str:
@@ -190,11 +190,11 @@ class ProcessLauncher:
     def _instances_may_be_forked(self) -> bool:
         if holds_master(self._container) or not setting(self._launch.settings, Keys.HERON_INSTANCE_FORK):
             return False
-        found = find_package_conflicts(self._launch.package_dir)
-        if found:
-            log.warning("instances are not forked: the topology brings other versions of %s", ", ".join(found))
+        conflicts = find_package_conflicts(self._launch.package_dir)
+        if conflicts:
+            log.warning("instances are not forked: the topology brings other versions of %s", ", ".join(conflicts))
             self._first_on_path = str(package_folders(self._launch.package_dir)[0])
-        return not found
+        return not conflicts
 
     def _exec(self, spec: ProcessSpec, pipe: LogPipe) -> None:
         user = self._code_user if spec.is_instance else None

@@ -119,11 +119,13 @@ class _VolumeScan:
         waiting = [(self._root, os.stat(self._root).st_uid, "")]
         while waiting and total.files <= self._most_files:
             folder, owner, place = waiting.pop()
-            found = self._folder(folder, owner)
-            total.bytes += found.bytes
-            total.files += found.files
-            weights[place] += found.bytes + found.files * BYTES_A_FILE
-            waiting += [(path, uid, place or path) for path, uid in found.folders if path not in self._folders.apart]
+            folder_usage = self._folder(folder, owner)
+            total.bytes += folder_usage.bytes
+            total.files += folder_usage.files
+            weights[place] += folder_usage.bytes + folder_usage.files * BYTES_A_FILE
+            waiting += [
+                (path, uid, place or path) for path, uid in folder_usage.folders if path not in self._folders.apart
+            ]
         removed, hiding = self._removed()
         largest = max(weights, key=lambda place: weights[place]) or self._root
         return VolumeUsage(total.bytes, total.files, removed, largest, tuple(self._closed), hiding)
@@ -144,25 +146,25 @@ class _VolumeScan:
         return _FolderUsage()
 
     def _entries(self, folder: str) -> _FolderUsage:
-        found, linked = _FolderUsage(), set[int]()
+        usage, linked = _FolderUsage(), set[int]()
         with os.scandir(folder) as entries:
             for entry in entries:
                 try:
                     status = entry.stat(follow_symlinks=False)
                 except FileNotFoundError:
                     continue
-                found.files += 1
+                usage.files += 1
                 if status.st_nlink == 1 or stat.S_ISDIR(status.st_mode):
-                    found.bytes += status.st_blocks * BLOCK_BYTES
+                    usage.bytes += status.st_blocks * BLOCK_BYTES
                 elif status.st_ino not in self._linked and status.st_ino not in linked:
                     linked.add(status.st_ino)
-                    found.bytes += status.st_blocks * BLOCK_BYTES
+                    usage.bytes += status.st_blocks * BLOCK_BYTES
                 if stat.S_ISDIR(status.st_mode):
-                    found.folders.append((entry.path, status.st_uid))
-                if found.files > self._most_files:
+                    usage.folders.append((entry.path, status.st_uid))
+                if usage.files > self._most_files:
                     break
         self._linked |= linked
-        return found
+        return usage
 
     def _as_user(self) -> AbstractContextManager[None]:
         return files_as(self._folders.code_user.uid, self._folders.code_user.gid)

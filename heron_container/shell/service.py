@@ -70,20 +70,20 @@ def list_files(root: Path, path: str) -> tuple[FileInfo, ...]:
     """
     parts = _parts(path)
     folder = _open(root, parts, os.O_DIRECTORY)
-    found = []
+    files = []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 info = _info(entry, parts)
                 if info is not None:
-                    found.append(info)
-                if len(found) >= MAX_ENTRIES:
+                    files.append(info)
+                if len(files) >= MAX_ENTRIES:
                     break
     except OSError as error:
         raise LogFileNotFound(f"cannot list {path!r}: {error.strerror}") from error
     finally:
         os.close(folder)
-    return tuple(sorted(found, key=lambda info: info.path))
+    return tuple(sorted(files, key=lambda info: info.path))
 
 
 def read_file(root: Path, path: str, offset: int, length: int) -> FileData:
@@ -174,33 +174,33 @@ async def dump_stacks(child: Child, log_file: Path) -> str:
         raise StacksUnavailable("the process does not handle SIGUSR1: it is starting or has ended")
     begin = await asyncio.to_thread(_size, log_file)
     child.send_signal(signal.SIGUSR1)
-    found, quiet = "", 0
+    text, quiet = "", 0
     deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
-    while quiet < QUIET_POLLS or not found:
+    while quiet < QUIET_POLLS or not text:
         if asyncio.get_running_loop().time() > deadline:
             break
         await asyncio.sleep(POLL_SECONDS)
         now = extract_stacks(await asyncio.to_thread(_added, log_file, begin))
-        quiet = quiet + 1 if now == found else 0
-        found = now
-    if not found:
+        quiet = quiet + 1 if now == text else 0
+        text = now
+    if not text:
         raise StacksUnavailable(f"the process wrote no stacks within {PATIENCE_SECONDS:g} s; it may be stopped")
-    return found
+    return text
 
 
 def extract_stacks(text: str) -> str:
     """Return the stacks within a piece of log, without what the process wrote meanwhile."""
-    kept: list[str] = []
+    stacks: list[str] = []
     inside = False
     for line in text.splitlines():
         if _BEGIN.match(line):
             inside = True
-            kept += ["", line] if kept else [line]
+            stacks += ["", line] if stacks else [line]
         elif inside and _FRAME.match(line):
-            kept.append(line)
+            stacks.append(line)
         else:
             inside = False
-    return "\n".join(kept)
+    return "\n".join(stacks)
 
 
 def _size(file: Path) -> int:
@@ -261,16 +261,16 @@ async def serve(
         return part
 
     async def answer_stacks(request: StacksRequest, context: grpc.aio.ServicerContext) -> Stacks:
-        found = child(request.process)
-        if found is None:
+        process = child(request.process)
+        if process is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"container has no running process {request.process!r}")
-        assert found is not None
+        assert process is not None
         try:
             async with dumping:
-                text = await dump_stacks(found, launch.log_dir / f"{request.process}.log")
+                text = await dump_stacks(process, launch.log_dir / f"{request.process}.log")
         except StacksUnavailable as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        return Stacks(request.process, found.pid, text)
+        return Stacks(request.process, process.pid, text)
 
     handler = CONTAINER_SERVICE.handler(
         Status=answer_status,

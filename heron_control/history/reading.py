@@ -109,25 +109,25 @@ class History:
         whole = self.span()
         if whole is None:
             return None
-        (found,) = self._ask(RAW, whole[0] - DAY_MS, whole[1], ["SELECT min(start_ms), max(start_ms) FROM {rows}"]) or (
+        (times,) = self._ask(RAW, whole[0] - DAY_MS, whole[1], ["SELECT min(start_ms), max(start_ms) FROM {rows}"]) or (
             [(None, None)],
         )
-        first, last = found[0]
+        first, last = times[0]
         if first is not None:
             return int(first), int(last) + LEVEL_MS[RAW]
         return whole
 
-    def points(self, asked: Question) -> list[Point]:
+    def points(self, question: Question) -> list[Point]:
         """Return the points in order of time and series.
 
         Raises:
             Unavailable: DuckDB is missing or a file cannot be read.
             UsageError: There are too many points.
         """
-        level, step = level_for(asked.step_ms), asked.step_ms
-        first, last = asked.from_ms - asked.from_ms % step, asked.to_ms + -asked.to_ms % step
-        whose = "instance" if asked.by_instance else "''"
-        where, values = _where(asked)
+        level, step = level_for(question.step_ms), question.step_ms
+        first, last = question.from_ms - question.from_ms % step, question.to_ms + -question.to_ms % step
+        whose = "instance" if question.by_instance else "''"
+        where, values = _where(question)
         start = f"start_ms - start_ms % {step:d}"
         group = f"SELECT {start} AS at_ms, component, {whose} AS whose, metric, kind"
         plain = (
@@ -154,7 +154,7 @@ class History:
             for at, c, i, m, k, count, total, low, high, last in points
         ]
 
-    def events(self, asked: Events | None = None) -> list[HistoryEvent]:
+    def events(self, selection: Events | None = None) -> list[HistoryEvent]:
         """Return the newest events, newest first; all of them by default.
 
         Includes entries of the API server's record about this submission, once rolled up.
@@ -163,22 +163,22 @@ class History:
             UsageError: An event kind is unknown.
             Unavailable: DuckDB is missing or a file cannot be read.
         """
-        asked = asked or Events()
-        if strange := asked.kinds - set(KINDS):
+        selection = selection or Events()
+        if strange := selection.kinds - set(KINDS):
             raise UsageError(f"unknown event kind {listing(sorted(strange))}", f"Use one of {', '.join(KINDS)}.")
-        first, last = asked.from_ms or 0, LAST_MS if asked.to_ms is None else asked.to_ms
+        first, last = selection.from_ms or 0, LAST_MS if selection.to_ms is None else selection.to_ms
         began, ended = self._life()
-        kinds = f" AND kind IN ({', '.join(map(_text, sorted(asked.kinds)))})" if asked.kinds else ""
+        kinds = f" AND kind IN ({', '.join(map(_text, sorted(selection.kinds)))})" if selection.kinds else ""
         span = f"time_ms >= {first:d} AND time_ms < {last:d}{kinds}"
         about = f"{TOPOLOGY} = {_text(f'{self.place.target}/{self.place.topology}')}"
         mine = f"{span} AND {about} AND time_ms >= {began:d} AND time_ms < {ended:d}"
         wanted = ((self.folder / EVENTS, span), (self.folder.parents[4] / AUDIT_FOLDER, mine))
-        page = f"ORDER BY time_ms DESC, kind, text LIMIT {asked.limit:d} OFFSET {asked.offset:d}"
+        page = f"ORDER BY time_ms DESC, kind, text LIMIT {selection.limit:d} OFFSET {selection.offset:d}"
 
         def queries() -> list[str]:
-            found = [(files_between(folder, first, last), where) for folder, where in wanted]
+            files = [(files_between(folder, first, last), where) for folder, where in wanted]
             columns = ", ".join(EVENT_COLUMNS)
-            parts = [f"SELECT {columns} FROM {_parquet(paths)} WHERE {where}" for paths, where in found if paths]
+            parts = [f"SELECT {columns} FROM {_parquet(paths)} WHERE {where}" for paths, where in files if paths]
             return [f"SELECT * FROM ({' UNION ALL '.join(parts)}) {page}"] if parts else []
 
         (rows,) = self._answers(queries) or ([],)
@@ -201,8 +201,8 @@ class History:
         span = f" WHERE start_ms >= {from_ms:d} AND start_ms < {to_ms:d}"
 
         def now() -> list[str]:
-            found = files_of(self.folder, level, from_ms, to_ms)
-            return [query.format(rows=_parquet(found) + span) for query in queries] if found else []
+            files = files_of(self.folder, level, from_ms, to_ms)
+            return [query.format(rows=_parquet(files) + span) for query in queries] if files else []
 
         return self._answers(now, values)
 
@@ -210,16 +210,16 @@ class History:
         """Return the results of queries that name files; repeat them if the files have changed meanwhile."""
         with _duck() as duck:
             for attempt in range(ATTEMPTS):
-                asked = queries()
-                if not asked:
+                questions = queries()
+                if not questions:
                     return []
                 try:
-                    answers = [duck.execute(query, list(values)).fetchall() for query in asked]
+                    answers = [duck.execute(query, list(values)).fetchall() for query in questions]
                 except Exception as error:
                     if not _is_ducks(error) or attempt == ATTEMPTS - 1:
                         raise Unavailable(f"the history in {self.folder} cannot be read: {error}") from error
                 else:
-                    if asked == queries():
+                    if questions == queries():
                         return answers
         raise Unavailable(f"the history in {self.folder} keeps changing; try again", "Try again.")
 
@@ -246,28 +246,28 @@ def find(root: Path, name: str, id_: str = "") -> SubmissionPath:
     every = list(places(root))
     *prefix, topology = name.split("/")
     target = "/".join(prefix)
-    found = [place for place in every if place.topology == topology and (not prefix or place.target == target)]
+    submissions = [place for place in every if place.topology == topology and (not prefix or place.target == target)]
     if prefix and len(prefix) != 3:
         raise UsageError(f"invalid topology {name!r}", "Write NAME or CLUSTER/ROLE/ENV/NAME.")
-    if not found:
+    if not submissions:
         hint = did_you_mean(topology, {place.topology for place in every})
         raise NotFound(
             f"no history of {name!r} in {root}{hint}",
             "Submit it with --config-property heron.history.enabled=true.",
         )
     if id_:
-        found = [place for place in found if place.id == id_]
-        if not found:
+        submissions = [place for place in submissions if place.id == id_]
+        if not submissions:
             raise NotFound(f"{name!r} has no history of a submission {id_!r}", "`heron pipeline history` lists them.")
-    targets = sorted({place.target for place in found})
+    targets = sorted({place.target for place in submissions})
     if len(targets) > 1:
         raise UsageError(f"{name!r} has a history at {listing(targets)}", f"Name one: {targets[0]}/{name}.")
-    return max(found, key=lambda place: (_submitted_at(root / place.path), place.id))
+    return max(submissions, key=lambda place: (_submitted_at(root / place.path), place.id))
 
 
-def newest_first(root: Path, found: Iterable[SubmissionPath]) -> list[tuple[SubmissionPath, float]]:
+def newest_first(root: Path, submissions: Iterable[SubmissionPath]) -> list[tuple[SubmissionPath, float]]:
     """Return submissions with the time of their submission, newest first."""
-    return sorted(((place, _submitted_at(root / place.path)) for place in found), key=lambda p: -p[1])
+    return sorted(((place, _submitted_at(root / place.path)) for place in submissions), key=lambda p: -p[1])
 
 
 def _submitted_at(folder: Path) -> float:
@@ -275,15 +275,15 @@ def _submitted_at(folder: Path) -> float:
     return about.submitted_at if about is not None else min((e.stat().st_mtime for e in entries(folder)), default=0.0)
 
 
-def _where(asked: Question) -> tuple[str, list[str]]:
+def _where(question: Question) -> tuple[str, list[str]]:
     parts, values = ["true"], []
-    for column, value in (("component", asked.component), ("instance", asked.instance)):
+    for column, value in (("component", question.component), ("instance", question.instance)):
         if value:
             parts.append(f"{column} = ?")
             values.append(value)
-    if asked.metrics:
-        parts.append("(" + " OR ".join(["metric = ? OR starts_with(metric, ?)"] * len(asked.metrics)) + ")")
-        values += [text for name in asked.metrics for text in (name, f"{name}/")]
+    if question.metrics:
+        parts.append("(" + " OR ".join(["metric = ? OR starts_with(metric, ?)"] * len(question.metrics)) + ")")
+        values += [text for name in question.metrics for text in (name, f"{name}/")]
     return " AND ".join(parts), values
 
 
@@ -340,8 +340,8 @@ STEP_MS = LEVEL_MS["1m"]
 def loads(history: History, about: TopologySummary, from_ms: int, to_ms: int) -> list[ComponentLoad]:
     """Return the work of each current component within a span of time. Raises as ``History.points``."""
     names = (EXECUTED, EMITTED, BUSY, IDLE, HELD, CAUSED, *CPU, PHYSICAL_MEMORY)
-    asked = Question(from_ms, to_ms, STEP_MS, metrics=names, by_instance=True)
-    points = history.points(asked)
+    question = Question(from_ms, to_ms, STEP_MS, metrics=names, by_instance=True)
+    points = history.points(question)
     caused: dict[str, float] = defaultdict(float)
     ours: dict[str, list[Point]] = defaultdict(list)
     for point in points:
@@ -352,7 +352,7 @@ def loads(history: History, about: TopologySummary, from_ms: int, to_ms: int) ->
         else:
             ours[component].append(point)
     first = from_ms - from_ms % STEP_MS
-    found = []
+    results = []
     for part in about.parts:
         counted = EMITTED if part.is_spout else EXECUTED
         mine = ours[part.name]
@@ -373,8 +373,8 @@ def loads(history: History, about: TopologySummary, from_ms: int, to_ms: int) ->
         for point in mine:
             by_task[point.series[1]].append(point)
         tasks = tuple(_task(name, by_task[name], counted, caused[name]) for name in sorted(by_task))
-        found.append(ComponentLoad(part.name, part.is_spout, part.parallelism, tasks, dict(edges), rates))
-    return found
+        results.append(ComponentLoad(part.name, part.is_spout, part.parallelism, tasks, dict(edges), rates))
+    return results
 
 
 def _task(instance: str, points: list[Point], counted: str, caused_secs: float) -> TaskLoad:

@@ -47,8 +47,8 @@ def record_in(store: StateStore, name: str) -> CheckpointRecord:
         StoreError: The store is unavailable or the record is damaged.
     """
     path = paths.checkpoints(name)
-    found: CheckpointRecord | None = decoded(path, store.get(path), message_codecs.CHECKPOINT_RECORD)
-    return CheckpointRecord() if found is None else found
+    record: CheckpointRecord | None = decoded(path, store.get(path), message_codecs.CHECKPOINT_RECORD)
+    return CheckpointRecord() if record is None else record
 
 
 def rows(folder: CheckpointFolder, complete: int) -> list[dict[str, Any]]:
@@ -57,16 +57,16 @@ def rows(folder: CheckpointFolder, complete: int) -> list[dict[str, Any]]:
     Raises:
         OSError: The storage cannot be read.
     """
-    found: dict[int, Manifest | str] = {}
+    manifests: dict[int, Manifest | str] = {}
     for number in folder.manifests():
         try:
-            found[number] = folder.read_manifest(number)
+            manifests[number] = folder.read_manifest(number)
         except FileNotFoundError:
             continue  # removed after it was listed
         except MalformedMessage as error:
-            found[number] = f"its manifest is incomplete: {error}"
-    done = complete_ones({n: m.turn for n, m in found.items() if isinstance(m, Manifest)}, complete)
-    return [_row(folder, number, one, number in done) for number, one in found.items()]
+            manifests[number] = f"its manifest is incomplete: {error}"
+    done = complete_ones({n: m.turn for n, m in manifests.items() if isinstance(m, Manifest)}, complete)
+    return [_row(folder, number, one, number in done) for number, one in manifests.items()]
 
 
 def complete_ones(turns: Mapping[int, int], complete: int) -> set[int]:
@@ -76,13 +76,13 @@ def complete_ones(turns: Mapping[int, int], complete: int) -> set[int]:
     return set(newest.values())
 
 
-def _row(folder: CheckpointFolder, number: int, found: Manifest | str, complete: bool) -> dict[str, Any]:
+def _row(folder: CheckpointFolder, number: int, manifest: Manifest | str, complete: bool) -> dict[str, Any]:
     row: dict[str, Any] = {"checkpoint": number, "written_at": _written(folder, number), "complete": complete}
-    if isinstance(found, str):
-        return {**row, "generation": None, "turn": None, "bytes": None, "tasks": None, "damaged": found}
-    size = sum(part.size for part in found.parts)
+    if isinstance(manifest, str):
+        return {**row, "generation": None, "turn": None, "bytes": None, "tasks": None, "damaged": manifest}
+    size = sum(part.size for part in manifest.parts)
     return {
-        **row, "generation": found.generation, "turn": found.turn, "bytes": size, "tasks": len(found.parts),
+        **row, "generation": manifest.generation, "turn": manifest.turn, "bytes": size, "tasks": len(manifest.parts),
         "damaged": None,
     }  # fmt: skip
 
@@ -107,12 +107,12 @@ def read_manifest(folder: CheckpointFolder, number: int) -> Manifest:
 
 def details(folder: CheckpointFolder, number: int, complete: int) -> dict[str, Any]:
     """Return the content of a manifest. Raises as ``read_manifest``."""
-    found = read_manifest(folder, number)
+    manifest = read_manifest(folder, number)
     newer = (m for m in rows(folder, complete) if m["checkpoint"] == number)
     return {
         **next(newer, {}),
-        "plan": str(found.plan),
-        "code_digest": found.code_digest or None,
+        "plan": str(manifest.plan),
+        "code_digest": manifest.code_digest or None,
         "parts": [
             {
                 "component": part.component,
@@ -122,7 +122,7 @@ def details(folder: CheckpointFolder, number: int, complete: int) -> dict[str, A
                 "key_groups": part.groups.bit_count(),
                 "tokens": [{"checkpoint": token.checkpoint, "name": token.name} for token in part.tokens],
             }
-            for part in found.parts
+            for part in manifest.parts
         ],
         "layers": {
             component: {
@@ -130,14 +130,14 @@ def details(folder: CheckpointFolder, number: int, complete: int) -> dict[str, A
                 "bytes": sum(part.size for part in parts),
                 "oldest": min(part.checkpoint for part in parts),
             }
-            for component, parts in found.layers.items()
+            for component, parts in manifest.layers.items()
             if parts
         },
         "key_groups": {
             component: {str(task): table.count(task) for task in sorted(set(table))}
-            for component, table in found.tables.items()
+            for component, table in manifest.tables.items()
         },
-        "files": len(found.files),
+        "files": len(manifest.files),
     }
 
 

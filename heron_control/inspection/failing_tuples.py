@@ -23,13 +23,13 @@ Counts = Mapping[str, Mapping[str, float]]  # component to metric, without its k
 
 def counts_of(reply: MetricsReply) -> Counts:
     """Return the totals of ``COUNTED`` in a reply about all time."""
-    found: dict[str, dict[str, float]] = {}
+    counts: dict[str, dict[str, float]] = {}
     for value in reply.values:
         name = value.name.partition("/")[0]
         if value.kind == "counter" and name in COUNTED:
-            of_component = found.setdefault(value.component, {})
+            of_component = counts.setdefault(value.component, {})
             of_component[name] = of_component.get(name, 0.0) + value.total
-    return found
+    return counts
 
 
 def all_fail(counts: Counts, least: int = SOME) -> list[str]:

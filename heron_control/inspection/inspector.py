@@ -116,9 +116,9 @@ class Inspector:
         Raises:
             StoreError: The store is unavailable.
         """
-        found = [s for s in topologies.list_topologies(self._store) if covers(s.role, s.environ)]
+        states = [s for s in topologies.list_topologies(self._store) if covers(s.role, s.environ)]
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            return list(pool.map(self._row, found))
+            return list(pool.map(self._row, states))
 
     def _row(self, state: ExecutionState) -> dict[str, Any]:
         try:
@@ -152,10 +152,10 @@ class Inspector:
         answers = asker_of(record).query_all(record, exceptions)
         if answers.scheduler is None and launch is not None:
             answers = replace(answers, scheduler=self._queue(launch))
-        found = topology_status(record, answers, time.time())
+        status = topology_status(record, answers, time.time())
         if launch is None:
-            return found
-        return replace(found, code_user=setting(launch.settings, Keys.HERON_USER_CODE_USER) or "")
+            return status
+        return replace(status, code_user=setting(launch.settings, Keys.HERON_USER_CODE_USER) or "")
 
     def metrics(
         self, record: TopologyRecord, component: str = "", interval: float = SINCE_THE_START, wanted: Iterable[str] = ()

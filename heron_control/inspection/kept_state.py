@@ -73,15 +73,15 @@ class KeptState:
         return f"checkpoints cannot be read: {self.storage_fault}" if self.storage_fault else ""
 
 
-def restoring_text(found: KeptState) -> str:
+def restoring_text(state: KeptState) -> str:
     """Return what is being restored, since when, why, and which processes are missing."""
-    start = f"checkpoint {found.restore_from}" if found.restore_from else "the initial state"
-    text = f"generation {found.generation} is restored from {start}"
-    if found.phase_seconds is not None:
-        text += f" for {found.phase_seconds:.0f} s"
-    if found.cause:
-        text += f", after {found.cause}"
-    return f"{text}; waits for {names(found.missing)}" if found.missing else text
+    start = f"checkpoint {state.restore_from}" if state.restore_from else "the initial state"
+    text = f"generation {state.generation} is restored from {start}"
+    if state.phase_seconds is not None:
+        text += f" for {state.phase_seconds:.0f} s"
+    if state.cause:
+        text += f", after {state.cause}"
+    return f"{text}; waits for {names(state.missing)}" if state.missing else text
 
 
 def names(found: Sequence[str]) -> str:
@@ -104,15 +104,15 @@ def kept_state(record: TopologyRecord, master: MasterStatus | None) -> KeptState
     )
 
 
-def state_word(word: str, found: KeptState | None) -> str:
+def state_word(word: str, state: KeptState | None) -> str:
     """Return the state of the topology in one word; ``word`` is derived from its processes."""
-    if found is None or word in ("killed", "failing"):
+    if state is None or word in ("killed", "failing"):
         return word
-    if found.phase is GenerationPhase.FAILED:
+    if state.phase is GenerationPhase.FAILED:
         return "failing"
-    if found.phase is GenerationPhase.RESTORING:
-        return "starting" if word == "starting" or found.generation <= 1 else "restoring"
-    return "degraded" if found.storage_fault and word in ("running", "paused", "finished") else word
+    if state.phase is GenerationPhase.RESTORING:
+        return "starting" if word == "starting" or state.generation <= 1 else "restoring"
+    return "degraded" if state.storage_fault and word in ("running", "paused", "finished") else word
 
 
 def _read_state(packing: PackingPlan, now: CheckpointStatus) -> KeptState:
@@ -150,11 +150,11 @@ def _read_state(packing: PackingPlan, now: CheckpointStatus) -> KeptState:
     )
 
 
-def _last(found: CheckpointSummary, last_aligned: str) -> LastCheckpoint:
-    if not found.completed_at:
-        return LastCheckpoint(found.number, found.bytes)
-    when = datetime.fromtimestamp(found.completed_at, UTC).isoformat(timespec="milliseconds")
-    return LastCheckpoint(found.number, found.bytes, when, found.duration_ms, found.bubble_ms, last_aligned)
+def _last(summary: CheckpointSummary, last_aligned: str) -> LastCheckpoint:
+    if not summary.completed_at:
+        return LastCheckpoint(summary.number, summary.bytes)
+    when = datetime.fromtimestamp(summary.completed_at, UTC).isoformat(timespec="milliseconds")
+    return LastCheckpoint(summary.number, summary.bytes, when, summary.duration_ms, summary.bubble_ms, last_aligned)
 
 
 def _cure(phase: GenerationPhase) -> str | None:

@@ -52,8 +52,8 @@ def tail(read: Reader, path: str, lines: int) -> tuple[bytes, int]:
         if more.offset != start - length or len(more.data) != length:
             break  # the file was rotated meanwhile: return what was read
         data, start = more.data + data, more.offset
-    kept = data.splitlines(keepends=True)[-lines:]
-    return b"".join(kept), end
+    lines_kept = data.splitlines(keepends=True)[-lines:]
+    return b"".join(lines_kept), end
 
 
 class Follower:
@@ -68,13 +68,13 @@ class Follower:
     def lines(self) -> list[bytes]:
         """Return the new complete lines; none if the file does not exist."""
         try:
-            found = self._read(self._path, self._position, CHUNK_BYTES)
-            if found.size_bytes < self._position:
-                found = self._read(self._path, 0, CHUNK_BYTES)
+            part = self._read(self._path, self._position, CHUNK_BYTES)
+            if part.size_bytes < self._position:
+                part = self._read(self._path, 0, CHUNK_BYTES)
         except FileNotFoundError:
             return []
-        self._position = found.offset + len(found.data)
-        *complete, self._partial = (self._partial + found.data).split(b"\n")
+        self._position = part.offset + len(part.data)
+        *complete, self._partial = (self._partial + part.data).split(b"\n")
         if len(self._partial) > CHUNK_BYTES:  # a line that does not end is shown in pieces
             complete, self._partial = [*complete, self._partial], b""
         return complete

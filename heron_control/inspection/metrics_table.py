@@ -123,7 +123,7 @@ def document(
     return {**as_json(topology, reply, wanted), "flow": flow(reply, components)}
 
 
-def flow_rows(found: Mapping[str, Any]) -> list[list[object]]:
+def flow_rows(flow: Mapping[str, Any]) -> list[list[object]]:
     """Return the rows of the table of ``flow``."""
     return [
         [
@@ -131,15 +131,15 @@ def flow_rows(found: Mapping[str, Any]) -> list[list[object]]:
             *(_count(row[key]) for key in (*FLOW, *RATES)),
             *(_p50_and_p99(row["times"][key]) for key in TIMES),
         ]
-        for row in found["flow"]
+        for row in flow["flow"]
     ]
 
 
-def detail_rows(found: Mapping[str, Any]) -> list[list[object]]:
+def detail_rows(details: Mapping[str, Any]) -> list[list[object]]:
     """Return a row per instance and metric: component, instance, metric, total, rate, p50, p99."""
     return [
         [component, instance, name, _count(one["total"]), _count(one["rate"]), _ms(one.get("p50")), _ms(one.get("p99"))]
-        for component, metrics in found["components"].items()
+        for component, metrics in details["components"].items()
         for name, metric in metrics.items()
         for instance, one in metric["instances"].items()
     ]
@@ -149,13 +149,13 @@ def _ms(value: float | None) -> str | None:
     return None if value is None else f"{value:.2f}"
 
 
-def _p50_and_p99(found: Mapping[str, float | None]) -> str | None:
-    return f"{_ms(found['p50'])} / {_ms(found['p99'])}" if found.get("p50") is not None else None
+def _p50_and_p99(quantiles: Mapping[str, float | None]) -> str | None:
+    return f"{_ms(quantiles['p50'])} / {_ms(quantiles['p99'])}" if quantiles.get("p50") is not None else None
 
 
 def _sum(values: Iterable[MetricValue], base: str, *, rate: bool = False) -> float | None:
-    found = [value.rate if rate else value.total for value in values if base_name(value.name) == base]
-    return sum(found) if found else None
+    numbers = [value.rate if rate else value.total for value in values if base_name(value.name) == base]
+    return sum(numbers) if numbers else None
 
 
 def _count(number: float | None) -> str | None:

@@ -92,18 +92,18 @@ def to_container(record: TopologyRecord, container: int, method: str, request: H
 
 def status_questions(record: TopologyRecord, *, exceptions: bool = False) -> dict[str, Question]:
     """Return a status question for each registered process."""
-    asked: dict[str, Question] = {}
+    questions: dict[str, Question] = {}
     if record.scheduler is not None:
         request = SchedulerStatusRequest()
-        asked[HERON_SCHEDULER] = Question(record.scheduler, SCHEDULER_SERVICE, "Status", request, "the scheduler")
+        questions[HERON_SCHEDULER] = Question(record.scheduler, SCHEDULER_SERVICE, "Status", request, "the scheduler")
     if record.master is not None:
-        asked[TOPOLOGY_MASTER] = to_master(record, "Status", StatusRequest())
+        questions[TOPOLOGY_MASTER] = to_master(record, "Status", StatusRequest())
         if exceptions:
-            asked[EXCEPTIONS] = to_master(record, "Exceptions", ExceptionsRequest())
-        asked[COUNTS] = to_master(record, "Metrics", MetricsRequest(names=COUNTED))
+            questions[EXCEPTIONS] = to_master(record, "Exceptions", ExceptionsRequest())
+        questions[COUNTS] = to_master(record, "Metrics", MetricsRequest(names=COUNTED))
     for location in record.containers:
-        asked[_name(location)] = Question(location, CONTAINER_SERVICE, "Status", ContainerStatusRequest())
-    return asked
+        questions[_name(location)] = Question(location, CONTAINER_SERVICE, "Status", ContainerStatusRequest())
+    return questions
 
 
 def answers_of(record: TopologyRecord, replies: Mapping[str, Any]) -> Answers:
@@ -113,15 +113,15 @@ def answers_of(record: TopologyRecord, replies: Mapping[str, Any]) -> Answers:
     if record.master is not None and isinstance(master, MasterStatus) and master.epoch < record.master.epoch:
         over = f"the topology master that answers has epoch {master.epoch}; the store names {record.master.epoch}"
         errors[TOPOLOGY_MASTER] = f"{over}: it was replaced; try again in a few seconds"
-    found = {name: reply for name, reply in replies.items() if name not in errors}
-    reported = found.get(EXCEPTIONS)
+    answers = {name: reply for name, reply in replies.items() if name not in errors}
+    reported = answers.get(EXCEPTIONS)
     return Answers(
-        found.get(HERON_SCHEDULER),
-        {c.container: found[name] for c in record.containers if (name := _name(c)) in found},
-        found.get(TOPOLOGY_MASTER),
+        answers.get(HERON_SCHEDULER),
+        {c.container: answers[name] for c in record.containers if (name := _name(c)) in answers},
+        answers.get(TOPOLOGY_MASTER),
         reported.exceptions if reported else (),
         errors,
-        counts_of(found[COUNTS]) if COUNTS in found else {},
+        counts_of(answers[COUNTS]) if COUNTS in answers else {},
     )
 
 

@@ -80,10 +80,10 @@ class RemoteCheckpoints(CheckpointFolder):
             Unavailable: No container answers.
         """
         wanted = f"{MANIFESTS}/{checkpoint}.json"
-        found = next((info for info in self._list(MANIFESTS) if info.path == wanted), None)
-        if found is None:
+        entry = next((info for info in self._list(MANIFESTS) if info.path == wanted), None)
+        if entry is None:
             raise _not_there(wanted)
-        return found.modified_at
+        return entry.modified_at
 
     def manifests(self) -> list[int]:
         """Return the numbers of all checkpoints with a manifest, in order.
@@ -110,16 +110,16 @@ class RemoteCheckpoints(CheckpointFolder):
         return listed.files
 
     def _read(self, path: str, offset: int, size: int) -> bytes:
-        found = bytearray()
-        while len(found) < size:
-            at = offset + len(found)
+        data = bytearray()
+        while len(data) < size:
+            at = offset + len(data)
             part: FileData = self._ask(
-                "ReadCheckpointFile", ReadFile(path, at, min(CHUNK_BYTES, size - len(found))), path
+                "ReadCheckpointFile", ReadFile(path, at, min(CHUNK_BYTES, size - len(data))), path
             )
             if not part.data or part.offset != at:
                 break
-            found += part.data
-        return bytes(found)
+            data += part.data
+        return bytes(data)
 
     def _ask(self, method: str, question: Any, path: str) -> Any:
         """Return the first answer of a container. One that fails is not asked again."""

@@ -92,10 +92,10 @@ def from_document(data: Any) -> TopologyStatus:
     Raises:
         ValueError: The document is invalid.
     """
-    found = msgspec.convert(data, _Document)
+    document = msgspec.convert(data, _Document)
     execution = ExecutionState(
-        found.topology, found.topology_id, found.cluster, found.role, found.environ, found.wanted,
-        found.submission_user, _seconds(found.submitted_at),
+        document.topology, document.topology_id, document.cluster, document.role, document.environ, document.wanted,
+        document.submission_user, _seconds(document.submitted_at),
     )  # fmt: skip
     processes = tuple(
         ProcessStatus(
@@ -103,25 +103,25 @@ def from_document(data: Any) -> TopologyStatus:
             p.pid or 0, p.state, _seconds(p.since), p.restarts, p.last_error or "", p.last_lines,
             p.doing or "",
         )
-        for p in found.processes
+        for p in document.processes
     )  # fmt: skip
-    containers = tuple(ContainerView(c.id, c.host or "", c.state, c.trouble or "") for c in found.containers)
+    containers = tuple(ContainerView(c.id, c.host or "", c.state, c.trouble or "") for c in document.containers)
     return TopologyStatus(
         execution,
-        found.state,
+        document.state,
         containers,
         processes,
-        found.causes,
-        found.exceptions,
-        found.code_user,
-        found.tasks_state,
-        found.stalled or "",
-        update=found.update,
-        mode=found.mode or "",
-        all_fail=found.all_fail,
-        put_aside=found.put_aside,
-        late=found.late,
-        waiting=found.waiting,
+        document.causes,
+        document.exceptions,
+        document.code_user,
+        document.tasks_state,
+        document.stalled or "",
+        update=document.update,
+        mode=document.mode or "",
+        all_fail=document.all_fail,
+        put_aside=document.put_aside,
+        late=document.late,
+        waiting=document.waiting,
     )
 
 

@@ -112,12 +112,12 @@ def runs_folder() -> Path:
 def living(folder: Path | None = None) -> list[StreamRun]:
     """Return the current runs by name."""
     folder = folder or runs_folder()
-    found = []
+    runs = []
     for file in sorted(folder.glob("*.json")) if folder.is_dir() else []:
         with contextlib.suppress(OSError, ValueError, TypeError):  # it is ending, or of another version
             if is_held(file.with_suffix(".lock")):
-                found.append(StreamRun(**json.loads(file.read_bytes())))
-    return found
+                runs.append(StreamRun(**json.loads(file.read_bytes())))
+    return runs
 
 
 def stop(name: str, folder: Path | None = None) -> StreamRun:

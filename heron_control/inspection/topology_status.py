@@ -108,17 +108,17 @@ class TopologyStatus:
 
     def troubles(self) -> list[str]:
         """Problems of containers whose processes run."""
-        found: dict[str, list[str]] = {}
+        troubles: dict[str, list[str]] = {}
         for container in self.containers:
             if container.trouble:
-                found.setdefault(container.trouble, []).append(str(container.id))
-        return [f"container{'s' * (len(ids) > 1)} {', '.join(ids)}: {text}" for text, ids in found.items()]
+                troubles.setdefault(container.trouble, []).append(str(container.id))
+        return [f"container{'s' * (len(ids) > 1)} {', '.join(ids)}: {text}" for text, ids in troubles.items()]
 
     def unwell(self) -> list[ProcessStatus]:
         """Return the processes that do not work, the worst first."""
         rank = {ProcessState.RESTARTING: 1, ProcessState.DEAD: 2, ProcessState.STOPPED: 3, ProcessState.STARTING: 4}
-        found = [process for process in self.processes if process.state is not ProcessState.RUNNING]
-        return sorted(found, key=lambda p: (p.restarts == 0, not p.last_error, rank.get(p.state, 5)))
+        unwell = [process for process in self.processes if process.state is not ProcessState.RUNNING]
+        return sorted(unwell, key=lambda p: (p.restarts == 0, not p.last_error, rank.get(p.state, 5)))
 
 
 def expected_processes(record: TopologyRecord) -> Iterator[tuple[str, str, int, str, int]]:
@@ -173,21 +173,21 @@ def topology_status(record: TopologyRecord, answers: Answers, now: float) -> Top
     """Return the status. ``now`` is in seconds since 1970."""
     waiting = _waiting(answers)
     young = bool(waiting) or (now - record.execution.submitted_at < START_GRACE_SECS and record.physical is None)
-    told = {process.name: process for status in answers.containers.values() for process in status.processes}
+    reported = {process.name: process for status in answers.containers.values() for process in status.processes}
     silent = {number: _silent(number, record, answers, young) for number in _numbers(record)}
     processes = [_scheduler(record, answers, young)]
     for kind, name, container, component, task in expected_processes(record):
-        found = told.pop(name, None)
-        if found is not None and kind == HERON_CONTAINER:
-            found = _with_past(found, answers)
-        elif found is None and kind == HERON_CONTAINER:
-            found = _container_process(name, container, record, answers)
-        if found is None:
+        process_status = reported.pop(name, None)
+        if process_status is not None and kind == HERON_CONTAINER:
+            process_status = _with_past(process_status, answers)
+        elif process_status is None and kind == HERON_CONTAINER:
+            process_status = _container_process(name, container, record, answers)
+        if process_status is None:
             state, reason = silent[container]
             since = record.execution.submitted_at
-            found = ProcessStatus(kind, name, container, component, task, 0, state, since, 0, reason)
-        processes.append(found)
-    processes += told.values()  # other processes of the containers
+            process_status = ProcessStatus(kind, name, container, component, task, 0, state, since, 0, reason)
+        processes.append(process_status)
+    processes += reported.values()  # other processes of the containers
     states = {p.container: p.state for p in processes if p.kind == HERON_CONTAINER}
     hosts = {c.container: c.host for c in record.containers}
     troubles = {number: answer.trouble for number, answer in answers.containers.items()}
@@ -195,7 +195,8 @@ def topology_status(record: TopologyRecord, answers: Answers, now: float) -> Top
     causes: list[Cause] = []
     for manager in answers.master.stream_managers if answers.master else ():
         causes += manager.causes
-    planned = [process for process in processes if process.name not in told]  # those that an update leaves out may end
+    # Processes that an update leaves out may end.
+    planned = [process for process in processes if process.name not in reported]
     word = topology_state(record.execution.state, planned, record.physical is not None)
     stalled = stalled_text(answers.master.stream_managers) if answers.master and word == "running" else ""
     tasks_state = kept_state(record, answers.master)
@@ -268,13 +269,13 @@ def _waiting(answers: Answers) -> str:
     return own.last_error if own is not None and own.state is ProcessState.STARTING else ""
 
 
-def _with_past(found: ProcessStatus, answers: Answers) -> ProcessStatus:
+def _with_past(process: ProcessStatus, answers: Answers) -> ProcessStatus:
     """Add restarts and their reason, which the scheduler knows, to a container that has just started."""
     for known in answers.scheduler.containers if answers.scheduler else ():
-        if known.name == found.name:
-            error = found.last_error or known.last_error
-            return replace(found, restarts=known.restarts, last_error=error, young_deaths=known.young_deaths)
-    return found
+        if known.name == process.name:
+            error = process.last_error or known.last_error
+            return replace(process, restarts=known.restarts, last_error=error, young_deaths=known.young_deaths)
+    return process
 
 
 def _container_process(name: str, container: int, record: TopologyRecord, answers: Answers) -> ProcessStatus | None:

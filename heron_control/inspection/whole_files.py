@@ -39,8 +39,8 @@ def damaged_parts(folder: CheckpointFolder, manifest: Manifest) -> list[str]:
 
 def needed(manifest: Manifest) -> list[StatePart]:
     """Return the parts whose files the checkpoint needs, in order of names."""
-    found = {part.name: part for parts in (manifest.parts, *manifest.layers.values()) for part in parts}
-    return [found[name] for name in sorted(found)]
+    parts_by_name = {part.name: part for parts in (manifest.parts, *manifest.layers.values()) for part in parts}
+    return [parts_by_name[name] for name in sorted(parts_by_name)]
 
 
 def size_of(parts: Iterable[StatePart]) -> int:

@@ -72,14 +72,14 @@ def main(arguments: Sequence[str]) -> int:
 
 def _reliability_hooks(definition: TopologyDefinition) -> dict[str, list[str]]:
     """Return the user's spouts with their own ``ack`` and ``fail``, or ``tup_id`` if they only emit ids."""
-    found: dict[str, list[str]] = {}
+    hooks: dict[str, list[str]] = {}
     for spec in definition.components:
         cls = _import(spec.python_class)
         if spec.is_spout and not cls.__module__.startswith("heronry."):
             own = [name for name in ("ack", "fail") if getattr(cls, name, None) is not getattr(Spout, name)]
             own = own or (["tup_id"] if _gives_ids(cls) else [])
-            found |= {spec.name: own} if own else {}
-    return found
+            hooks |= {spec.name: own} if own else {}
+    return hooks
 
 
 def _gives_ids(cls: type) -> bool:
@@ -114,15 +114,15 @@ def _program_traits(topology: Any) -> tuple[list[str], list[str]]:
 
 def _output_effects(definition: TopologyDefinition) -> dict[str, str]:
     """Return the bolts without readers and the delivery guarantee of their output, "" if unknown."""
-    found: dict[str, str] = {}
+    effects: dict[str, str] = {}
     for spec in definition.components:
         cls = _import(spec.python_class)
         if spec.config.get(SHOWN_AGAIN):
-            found[spec.name] = AT_LEAST_ONCE
+            effects[spec.name] = AT_LEAST_ONCE
         elif not spec.is_spout and not issubclass(cls, TwoPhaseSink):
-            found[spec.name] = cls.output_effect
+            effects[spec.name] = cls.output_effect
     read = {edge.source for edge in definition.edges()}
-    return {name: effect for name, effect in found.items() if name not in read or effect == AT_LEAST_ONCE}
+    return {name: effect for name, effect in effects.items() if name not in read or effect == AT_LEAST_ONCE}
 
 
 def _import(path: str) -> Any:
@@ -133,10 +133,10 @@ def _import(path: str) -> Any:
         AttributeError: The module lacks the name.
     """
     module, _, name = path.partition(":")
-    found: Any = importlib.import_module(module)
+    value: Any = importlib.import_module(module)
     for part in name.split("."):
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -153,15 +153,15 @@ def _definition(file: Path, topology: str | None, name: str | None) -> tuple[Top
     """Return the definition, and the object in the file that it is of."""
     if name is not None and (problem := find_name_problem("topology", name)) is not None:
         raise TopologyError(problem, name)
-    found = find_topology(file, topology)
-    own = getattr(found.topology, "name", None)
-    definition = found.definition(name or (None if isinstance(own, str) and own else found.identifier))
+    located = find_topology(file, topology)
+    own = getattr(located.topology, "name", None)
+    definition = located.definition(name or (None if isinstance(own, str) and own else located.identifier))
     if not isinstance(definition, TopologyDefinition):
-        raise TopologyError(f"definition() returned {definition!r}, not a TopologyDefinition", found.identifier)
+        raise TopologyError(f"definition() returned {definition!r}, not a TopologyDefinition", located.identifier)
     problems = validate_definition(definition) + list(_missing_classes(definition))
     if problems:
         raise TopologyError(problems, definition.name)
-    return definition, found.topology
+    return definition, located.topology
 
 
 def _missing_classes(definition: TopologyDefinition) -> Iterator[str]:

@@ -123,15 +123,15 @@ def _platforms(target: TargetPlatform) -> list[str]:
     if target.system != "linux":
         return [f"{target.system}_{target.machine}"]
     name, version = _libc(target)
-    found = []
+    platforms = []
     if name == "glibc" and version:
         for minor in range(version[1], 4, -1):
-            found.append(f"manylinux_2_{minor}_{target.machine}")
+            platforms.append(f"manylinux_2_{minor}_{target.machine}")
             if minor in _LEGACY:
-                found.append(f"{_LEGACY[minor]}_{target.machine}")
+                platforms.append(f"{_LEGACY[minor]}_{target.machine}")
     if name == "musl" and version:
-        found += [f"musllinux_1_{minor}_{target.machine}" for minor in range(version[1], -1, -1)]
-    return [*found, f"linux_{target.machine}"]
+        platforms += [f"musllinux_1_{minor}_{target.machine}" for minor in range(version[1], -1, -1)]
+    return [*platforms, f"linux_{target.machine}"]
 
 
 def _libc(target: TargetPlatform) -> tuple[str, tuple[int, ...]]:

@@ -117,17 +117,17 @@ def _package_of(file: Path, error: ImportError) -> str:
 
 def topologies_in(module: ModuleType) -> dict[str, Any]:
     """Return the topologies that the module holds by public names: classes, builders, programs."""
-    found: dict[str, Any] = {}
+    topologies: dict[str, Any] = {}
     for name, value in vars(module).items():
-        if name.startswith("_") or any(value is other for other in found.values()):
+        if name.startswith("_") or any(value is other for other in topologies.values()):
             continue
         if isinstance(value, type):
             own = value.__module__ == module.__name__ or value.__module__.startswith(module.__name__ + ".")
             if own and issubclass(value, Topology) and value.has_components():
-                found[name] = value
+                topologies[name] = value
         elif _defines(value):
-            found[name] = value
-    return found
+            topologies[name] = value
+    return topologies
 
 
 def _defines(value: Any) -> bool:
@@ -147,10 +147,10 @@ def _in_module(module: ModuleType, name: str | None, shown: str) -> LocatedTopol
         if not held:
             raise TopologyNotFound(f"{shown} holds no topology: no subclass of Topology with components, no builder")
         raise TopologyNotFound(f"{shown} holds {len(held)} topologies; name one: {listing(held)}")
-    found: Any = module
+    value: Any = module
     for part in name.split("."):
-        found = getattr(found, part, None)
-        if found is None:
+        value = getattr(value, part, None)
+        if value is None:
             own = _own_names(held)
             called = [variable for variable, given in own.items() if given == name]
             if len(called) == 1:
@@ -159,10 +159,10 @@ def _in_module(module: ModuleType, name: str | None, shown: str) -> LocatedTopol
                 raise TopologyNotFound(f"{shown} has several builders named {name!r}; name one: {listing(called)}")
             hint = did_you_mean(name, [*held, *own.values()]) or f"; it holds {listing(held)}"
             raise TopologyNotFound(f"{shown} has no topology {name!r}{hint}")
-    if not _defines(found):
-        kind = found.__mro__[1].__name__ if isinstance(found, type) else type(found).__name__
+    if not _defines(value):
+        kind = value.__mro__[1].__name__ if isinstance(value, type) else type(value).__name__
         raise TopologyNotFound(f"{name!r} in {shown} is a {kind}, not a topology; it holds {listing(held)}")
-    return LocatedTopology(module.__name__, name, found)
+    return LocatedTopology(module.__name__, name, value)
 
 
 def _own_names(held: dict[str, Any]) -> dict[str, str]:

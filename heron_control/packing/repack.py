@@ -67,8 +67,8 @@ def repack(
         PackingError: The limits cannot be met, or there would be more containers than tasks.
     """
     demand = demand_of(definition)
-    kept, new = _tasks(demand, current, next_task)
-    held = {plan.container: kept.get(plan.container, []) for plan in current.containers}
+    placed, new = _tasks(demand, current, next_task)
+    held = {plan.container: placed.get(plan.container, []) for plan in current.containers}
     if move is not None:
         if move not in held:
             there = ", ".join(map(str, held))
@@ -104,13 +104,13 @@ def _tasks(
 ) -> tuple[dict[int, list[InstancePlan]], list[InstancePlan]]:
     """Return the tasks that stay, by container, and the new ones."""
     wanted = {(instance.component, instance.component_index): instance for instance in demand.instances}
-    kept: dict[int, list[InstancePlan]] = {}
+    placed: dict[int, list[InstancePlan]] = {}
     for plan in current.containers:
         for instance in plan.instances:
             now = wanted.pop((instance.component, instance.component_index), None)
             if now is not None:
-                kept.setdefault(plan.container, []).append(replace(now, task=instance.task))
-    return kept, [replace(instance, task=next_task + n) for n, instance in enumerate(wanted.values())]
+                placed.setdefault(plan.container, []).append(replace(now, task=instance.task))
+    return placed, [replace(instance, task=next_task + n) for n, instance in enumerate(wanted.values())]
 
 
 def _place_where_there_is_room(
@@ -134,13 +134,13 @@ def _even_out(
     share, larger = divmod(len(new) + sum(map(len, held.values())), containers)
     # The containers that hold most get the larger shares, which saves one move each.
     room = {number: share + (rank < larger) for rank, number in enumerate(numbers)}
-    found = {number: list(held.get(number, ()))[: room[number]] for number in numbers}
+    placed = {number: list(held.get(number, ()))[: room[number]] for number in numbers}
     homeless = [instance for number in stay for instance in held[number][room[number] :]]
     homeless += [instance for number in by_holding[containers:] for instance in held[number]]
     for instance in homeless + new:
-        number = min(numbers, key=lambda number: (len(found[number]) - room[number], number))
-        found[number].append(instance)
-    return found
+        number = min(numbers, key=lambda number: (len(placed[number]) - room[number], number))
+        placed[number].append(instance)
+    return placed
 
 
 def _fits(demand: Demand, tasks: list[InstancePlan]) -> bool:

@@ -53,15 +53,15 @@ def read_settings(texts: Iterable[str]) -> tuple[RuntimeSetting, ...]:
     Raises:
         UsageError: A text is invalid.
     """
-    found: dict[tuple[str, str], RuntimeSetting] = {}
+    settings: dict[tuple[str, str], RuntimeSetting] = {}
     for text in texts:
         component, key, value = "", *_parted(text)
         if not key.startswith(_FAMILIES):
             component, (key, value) = key, _parted(value, text)
-        if (component, key) in found:
+        if (component, key) in settings:
             raise UsageError(f"{text[:128]!r}: {key} is given twice")
-        found[component, key] = RuntimeSetting(key, value, component)
-    return tuple(found.values())
+        settings[component, key] = RuntimeSetting(key, value, component)
+    return tuple(settings.values())
 
 
 def _parted(text: str, whole: str = "") -> tuple[str, str]:
@@ -71,7 +71,7 @@ def _parted(text: str, whole: str = "") -> tuple[str, str]:
     return key, value
 
 
-def with_settings(definition: TopologyDefinition, asked: Iterable[RuntimeSetting]) -> TopologyDefinition:
+def with_settings(definition: TopologyDefinition, settings: Iterable[RuntimeSetting]) -> TopologyDefinition:
     """Return the definition with the settings.
 
     Raises:
@@ -79,7 +79,7 @@ def with_settings(definition: TopologyDefinition, asked: Iterable[RuntimeSetting
         InvalidTopology: The topology is invalid with these values.
     """
     config, own = dict(definition.config), {spec.name: dict(spec.config) for spec in definition.components}
-    for each in asked:
+    for each in settings:
         if each.component and each.component not in own:
             hint = did_you_mean(each.component, own)
             raise UsageError(f"{definition.name} has no component {each.component!r}{hint}", f"It has {listing(own)}.")

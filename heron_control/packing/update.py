@@ -111,19 +111,19 @@ def read_parallelism(texts: Iterable[str]) -> dict[str, int]:
     Raises:
         UsageError: A text is invalid.
     """
-    found: dict[str, int] = {}
+    parallelism: dict[str, int] = {}
     for text in texts:
         name, colon, tasks = text.rpartition(":")
         if not (colon and name and tasks.isascii() and tasks.isdecimal() and len(tasks) <= 9):
             raise UsageError(f"{text[:128]!r} is not COMPONENT:TASKS, as in count:4")
-        if name in found:
+        if name in parallelism:
             raise UsageError(f"{name[:128]!r} occurs twice")
-        found[name] = int(tasks)
-    return found
+        parallelism[name] = int(tasks)
+    return parallelism
 
 
-def plan_update(definition: TopologyDefinition, packing: PackingPlan, asked: UpdateRequest) -> PlannedUpdate:
-    """Return the plan for ``asked``.
+def plan_update(definition: TopologyDefinition, packing: PackingPlan, request: UpdateRequest) -> PlannedUpdate:
+    """Return the plan for ``request``.
 
     Raises:
         UsageError: The request is invalid or changes nothing.
@@ -131,12 +131,12 @@ def plan_update(definition: TopologyDefinition, packing: PackingPlan, asked: Upd
         PackingError: The limits cannot be met.
     """
     specs = {spec.name: spec for spec in definition.components}
-    if asked == UpdateRequest():
+    if request == UpdateRequest():
         raise UsageError(
             "nothing to update",
             "Say --component-parallelism COMPONENT:TASKS, --container-number N or --runtime-config KEY:VALUE.",
         )
-    for name, tasks in asked.parallelism.items():
+    for name, tasks in request.parallelism.items():
         if name not in specs:
             hint = did_you_mean(name, specs)
             raise UsageError(
@@ -144,15 +144,17 @@ def plan_update(definition: TopologyDefinition, packing: PackingPlan, asked: Upd
             )
         if tasks < 1:
             raise UsageError(f"{name}:{tasks}: a component has at least one task")
-    changed = tuple(replace(s, parallelism=asked.parallelism.get(s.name, s.parallelism)) for s in definition.components)
-    wanted = with_settings(replace(definition, components=changed), asked.settings)
+    changed = tuple(
+        replace(s, parallelism=request.parallelism.get(s.name, s.parallelism)) for s in definition.components
+    )
+    wanted = with_settings(replace(definition, components=changed), request.settings)
     problems = validate_definition(wanted)
     if problems:
         raise InvalidTopology(f"{definition.name} cannot be updated: {problems[0]}", details=problems[1:])
     next_task = max((packing.next_task, *(task.task + 1 for task in packing.instances())))
     after = packing
-    if asked.parallelism or asked.containers is not None or asked.move is not None:
-        after = repack(wanted, packing, next_task, asked.containers, asked.move)
+    if request.parallelism or request.containers is not None or request.move is not None:
+        after = repack(wanted, packing, next_task, request.containers, request.move)
     after = replace(after, next_task=max((next_task, *(task.task + 1 for task in after.instances()))))
     if wanted == definition and after.containers == packing.containers:
         raise UsageError(f"{definition.name}: the update changes nothing")

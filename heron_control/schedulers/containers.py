@@ -95,7 +95,7 @@ class ContainerRow:
     kill_ms: int | None = None
     due_ms: int | None = None
     wanted: bool = True
-    asked: bool = False  # its end was requested, so it does not count as a death
+    end_requested: bool = False  # its end was requested, so it does not count as a death
     restarts: int = 0
     last_error: str = ""
 
@@ -158,8 +158,8 @@ class Containers:
         row = self.rows[number]
         if row.stage not in (Stage.UP, Stage.STOPPING):
             return []
-        row.asked = row.stage is Stage.STOPPING
-        row.last_error = row.last_error if row.asked else reason[:LAST_ERROR_CHARACTERS]
+        row.end_requested = row.stage is Stage.STOPPING
+        row.last_error = row.last_error if row.end_requested else reason[:LAST_ERROR_CHARACTERS]
         row.kill_ms = now_ms + self.end_grace_ms
         self._move(row, Stage.ENDING, now_ms)
         return []
@@ -173,7 +173,7 @@ class Containers:
         if self.stopping or not row.wanted:
             self._move(row, Stage.OVER, now_ms)
             return []
-        row.due_ms = now_ms + (0 if row.asked else row.backoff.died(now_ms - row.born_ms))
+        row.due_ms = now_ms + (0 if row.end_requested else row.backoff.died(now_ms - row.born_ms))
         self._move(row, Stage.WAITING, now_ms)
         return self.tick(now_ms)
 

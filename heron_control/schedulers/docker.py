@@ -189,9 +189,9 @@ class DockerScheduler:
         """Remove remaining containers, the network and the volume."""
         for helper in (plan.reader_name, plan.writer_name):
             self._engine.remove(helper(self._options.project, launch))
-        for found in self._engine.containers():
-            if found.topology_id == launch.topology_id:
-                self._engine.remove(found.id)
+        for container in self._engine.containers():
+            if container.topology_id == launch.topology_id:
+                self._engine.remove(container.id)
         name = plan.shared_name(self._options.project, launch)
         self._engine.remove_network(name)
         self._engine.remove_volume(name)
@@ -253,7 +253,7 @@ class DockerScheduler:
             taken_ms = now_ms()
             seen, networks, volumes = self._engine.containers(), self._engine.networks(), self._engine.volumes()
             shown = {Owner(t.launch.topology, key) for key, t in list(self._topologies.items())}
-            shown |= {Owner(found.topology, found.topology_id) for found in seen}
+            shown |= {Owner(container.topology, container.topology_id) for container in seen}
             over = self._read_store(shown | {*networks.values(), *volumes.values()})
             for topology in list(self._topologies.values()):
                 try:
@@ -348,11 +348,11 @@ class DockerScheduler:
         self, over: set[str], seen: Sequence[Seen], networks: Mapping[str, Owner], volumes: Mapping[str, Owner]
     ) -> None:
         """Remove the rest of topologies that were killed while no process watched or whose kill failed."""
-        for found in seen:
-            if found.topology_id in over and found.topology_id not in self._topologies:
-                log.warning("removing %s: its topology no longer exists", found.name)
-                self._engine.remove(found.id)
-        running = {found.topology_id for found in seen}
+        for container in seen:
+            if container.topology_id in over and container.topology_id not in self._topologies:
+                log.warning("removing %s: its topology no longer exists", container.name)
+                self._engine.remove(container.id)
+        running = {container.topology_id for container in seen}
         for topology_id in over - running:
             topology = self._topologies.get(topology_id)
             if topology_id in self._held or (topology is not None and not topology.view.over):

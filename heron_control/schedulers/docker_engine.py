@@ -63,7 +63,9 @@ class DockerEngine:
     def containers(self) -> list[Seen]:
         """Return the containers of all topologies of the cluster in any state."""
         with self._explained():
-            found = self._api.containers(all=True, filters={"label": [self._ours()["label"], plan.CONTAINER_LABEL]})
+            containers = self._api.containers(
+                all=True, filters={"label": [self._ours()["label"], plan.CONTAINER_LABEL]}
+            )
         return [
             Seen(
                 entry["Id"],
@@ -74,33 +76,33 @@ class DockerEngine:
                 entry["State"],
                 tuple(entry["NetworkSettings"]["Networks"]),
             )
-            for entry in found
+            for entry in containers
             if entry.get("Names")
         ]
 
     def joiners(self) -> list[Joiner]:
         """Return the services that must be on every topology's network."""
         with self._explained():
-            found = self._api.containers(filters={"label": f"{plan.JOINS_LABEL}={self.project}"})
+            containers = self._api.containers(filters={"label": f"{plan.JOINS_LABEL}={self.project}"})
         return [
             Joiner(
                 entry["Id"],
                 entry["Labels"].get(plan.ALIAS_LABEL, ""),
                 tuple(entry["NetworkSettings"]["Networks"]),
             )
-            for entry in found
+            for entry in containers
         ]
 
     def ending(self, container: str) -> Ending:
         """Return how a container ended."""
         with self._explained():
-            found = self._api.inspect_container(container)
+            details = self._api.inspect_container(container)
             said = self._api.logs(container, tail=LAST_WORDS).decode(errors="replace")
-        state = found["State"]
+        state = details["State"]
         lines = [line.strip() for line in said.splitlines() if line.strip()]
         code = int(state.get("ExitCode", -1))
         last = state.get("Error") or (lines[-1] if lines else "")
-        return Ending(code, bool(state.get("OOMKilled")), last, int(found["HostConfig"].get("Memory", 0)))
+        return Ending(code, bool(state.get("OOMKilled")), last, int(details["HostConfig"].get("Memory", 0)))
 
     def events(self, since: int, until: int) -> Iterator[object]:
         """Yield container events between two instants (seconds since 1970) as they happen."""
@@ -304,12 +306,12 @@ def _knock(address: str) -> None:
             probe.connect(address.removeprefix("unix://"))
 
 
-def _owners(found: list[dict[str, Any]]) -> dict[str, Owner]:
+def _owners(containers: list[dict[str, Any]]) -> dict[str, Owner]:
     return {
         entry["Name"]: Owner(
             entry["Labels"].get(plan.TOPOLOGY_LABEL, ""), entry["Labels"].get(plan.TOPOLOGY_ID_LABEL, "")
         )
-        for entry in found
+        for entry in containers
     }
 
 
@@ -339,24 +341,24 @@ def tar_pieces(folder: Path, below: str) -> Iterator[bytes]:
     """
     for path in _folders(below):
         yield _entry(path, tarfile.DIRTYPE, 0o700).tobuf()
-    for found in sorted(folder.rglob("*")):
-        name = f"{_clean(below)}/{found.relative_to(folder)}"
-        if found.is_dir():
+    for item in sorted(folder.rglob("*")):
+        name = f"{_clean(below)}/{item.relative_to(folder)}"
+        if item.is_dir():
             yield _entry(name, tarfile.DIRTYPE, 0o700).tobuf()
         else:
-            yield from _file(found, name)
+            yield from _file(item, name)
     yield _END
 
 
 def _file(path: Path, name: str) -> Iterator[bytes]:
     with path.open("rb") as file:
         entry = _entry(name, tarfile.REGTYPE, READ_BY_ALL)
-        entry.size = left = os.fstat(file.fileno()).st_size
+        entry.size = remaining_bytes = os.fstat(file.fileno()).st_size
         yield entry.tobuf()
-        while piece := file.read(min(_CHUNK, left)):
-            left -= len(piece)
+        while piece := file.read(min(_CHUNK, remaining_bytes)):
+            remaining_bytes -= len(piece)
             yield piece
-        if left or file.read(1):
+        if remaining_bytes or file.read(1):
             raise OSError(f"{path} changes while it is read")
         yield bytes(-entry.size % tarfile.BLOCKSIZE)
 

@@ -37,7 +37,7 @@ def save(stream: Iterator[bytes], folder: Path, max_bytes: int = MAX_BYTES) -> i
     if not first:
         return 0
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    saved, left = 0, max_bytes
+    saved, remaining_bytes = 0, max_bytes
     with tarfile.open(fileobj=cast(IO[bytes], _Reader(chain([first], stream))), mode="r|") as archive:
         for entry in archive:
             above, _, name = entry.name.partition("/")
@@ -46,10 +46,10 @@ def save(stream: Iterator[bytes], folder: Path, max_bytes: int = MAX_BYTES) -> i
                 if not entry.isdir():
                     log.warning("%r is not a log file and is skipped", entry.name[:200])
                 continue
-            if left <= 0 or saved >= MAX_FILES:
+            if remaining_bytes <= 0 or saved >= MAX_FILES:
                 log.warning("more than %d bytes or %d files of logs: %s is not kept", max_bytes, MAX_FILES, name)
                 continue
-            left -= _write(folder / name, content, left)
+            remaining_bytes -= _write(folder / name, content, remaining_bytes)
             saved += 1
             archive.members.clear()  # type: ignore[attr-defined]  # or each entry stays in memory
     return saved

@@ -86,14 +86,14 @@ def _slug(text: str, longest: int) -> str:
 
 def labels(project: str, launch: Launch, number: int | None = None) -> dict[str, str]:
     """Return the labels that identify the owner of a container, network or volume."""
-    found = {
+    labels = {
         CLUSTER_LABEL: project,
         ROLE_LABEL: launch.role,
         ENVIRON_LABEL: launch.environ,
         TOPOLOGY_LABEL: launch.topology,
         TOPOLOGY_ID_LABEL: launch.topology_id,
     }
-    return found if number is None else {**found, CONTAINER_LABEL: str(number)}
+    return labels if number is None else {**labels, CONTAINER_LABEL: str(number)}
 
 
 def limits(packing: PackingPlan, config: Mapping[str, Any], number: int, cores: float) -> Resources:

@@ -94,7 +94,9 @@ class DockerTopology:
         if not self._lock.acquire(timeout=wait_seconds):
             return
         try:
-            self._shown = {found.number: found for found in seen if found.topology_id == self.launch.topology_id}
+            self._shown = {
+                container.number: container for container in seen if container.topology_id == self.launch.topology_id
+            }
             self._reconcile(seen, taken_ms, stop)
         finally:
             self._show()
@@ -144,8 +146,8 @@ class DockerTopology:
 
     def _is_starting(self, number: int) -> bool:
         """Return True until the engine shows that the container has been started."""
-        found = self._shown.get(number)
-        return found is None or found.id != self._ids.get(number) or found.state == "starting"
+        container = self._shown.get(number)
+        return container is None or container.id != self._ids.get(number) or container.state == "starting"
 
     def _expect(self, containers: int) -> None:
         if containers != self._expected:
@@ -155,14 +157,14 @@ class DockerTopology:
     # Facts.
 
     def _adopt(self, mine: dict[int, Seen]) -> None:
-        for number, found in sorted(mine.items()):
-            alive = found.state in _RUNS
-            log.info("%s exists already (%s)", found.name, found.state)
-            self._ids[number] = found.id
+        for number, container in sorted(mine.items()):
+            alive = container.state in _RUNS
+            log.info("%s exists already (%s)", container.name, container.state)
+            self._ids[number] = container.id
             self._serial += 1
             self._act(self._core.adopt(now_ms(), number, self._serial, alive))
             if not alive:  # it died while no scheduler watched
-                self._core.rows[number].last_error = self._reason(self._engine.ending(found.id))
+                self._core.rows[number].last_error = self._reason(self._engine.ending(container.id))
 
     def _remove_strays(self, seen: Sequence[Seen]) -> None:
         """Remove containers that were not in the table twice in a row, left by a failed start."""
@@ -177,19 +179,19 @@ class DockerTopology:
         for number, row in sorted(self._core.rows.items()):
             if row.born_ms >= taken_ms or number not in self._ids:
                 continue  # it is younger than the observation
-            found = mine.get(number)
-            if found is None or found.id != self._ids[number]:
+            container = mine.get(number)
+            if container is None or container.id != self._ids[number]:
                 self._ended(number, "it vanished: removed outside of Heronry")
                 self._gone(number)
-            elif found.state not in _RUNS:
+            elif container.state not in _RUNS:
                 if row.stage in (Stage.UP, Stage.STOPPING):
-                    self._ended(number, self._reason(self._engine.ending(found.id)))
-                self._engine.remove(found.id)
+                    self._ended(number, self._reason(self._engine.ending(container.id)))
+                self._engine.remove(container.id)
                 self._gone(number)
 
     def _ended(self, number: int, reason: str) -> None:
-        asked = self._core.rows[number].stage is Stage.STOPPING
-        (log.info if asked else log.error)("%s has ended: %s", self._host(number), reason)
+        is_requested = self._core.rows[number].stage is Stage.STOPPING
+        (log.info if is_requested else log.error)("%s has ended: %s", self._host(number), reason)
         self._act(self._core.ended(now_ms(), number, reason))
 
     def _gone(self, number: int) -> None:
@@ -313,22 +315,24 @@ class DockerTopology:
     def _show(self) -> None:
         statuses = []
         for status in container_statuses(self._core, now_ms(), time.time()):
-            found = self._shown.get(status.container)
+            container = self._shown.get(status.container)
             status = replace(status, pid=self._pids.get(status.container, 0))
-            if found is not None and status.state is ProcessState.RUNNING:
-                status = self._out_of_order(status, found)
+            if container is not None and status.state is ProcessState.RUNNING:
+                status = self._out_of_order(status, container)
             statuses.append(status)
         core = self._core
         over = core.stopping and core.all_over()
         self.view = View(tuple(statuses), core.next_deadline_ms(), core.stopping, over)
 
-    def _out_of_order(self, status: ProcessStatus, found: Seen) -> ProcessStatus:
+    def _out_of_order(self, status: ProcessStatus, container: Seen) -> ProcessStatus:
         """Return the status of a container that exists but cannot work."""
-        if found.state == "starting":
-            return replace(status, state=ProcessState.STARTING, last_error=found.trouble or status.last_error)
+        if container.state == "starting":
+            return replace(status, state=ProcessState.STARTING, last_error=container.trouble or status.last_error)
         cure = ""
-        if found.state == "paused":
-            cure = f"paused outside of Heronry: docker unpause {found.name}"
-        elif self.name not in found.networks:
-            cure = f"disconnected from its network outside of Heronry: docker network connect {self.name} {found.name}"
+        if container.state == "paused":
+            cure = f"paused outside of Heronry: docker unpause {container.name}"
+        elif self.name not in container.networks:
+            cure = (
+                f"disconnected from its network outside of Heronry: docker network connect {self.name} {container.name}"
+            )
         return replace(status, state=ProcessState.STOPPED, last_error=cure) if cure else status

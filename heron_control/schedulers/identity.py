@@ -199,16 +199,16 @@ def remnants(launch: Launch, container: int | None = None) -> list[psutil.Proces
     one = container is not None
     mark = f"{MARK}={launch.topology_id}/" if container is None else f"{MARK}={mark_of(launch.topology_id, container)}"
     heartbeats = f"{launch.runtime_dir}/beats" if container is None else f"{launch.heartbeats(container)}/"
-    found = []
+    pids = []
     for pid in _processes():
         try:
             if _has_mark(pid, mark, whole=one) or _has_mapped(pid, heartbeats):
                 process = psutil.Process(pid)
                 if process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
+                    pids.append(process)
         except (OSError, psutil.Error):
             continue  # it has ended meanwhile, or belongs to another user
-    return found
+    return pids
 
 
 def _processes() -> Iterator[int]:

@@ -68,7 +68,7 @@ class KubernetesOptions(DockerOptions):
         )
         if unknown := [text for text in placing.dns if not is_name_server(text)]:
             raise SchedulerError(f"HERONRY_K8S_DNS: {unknown[0]!r} is not NAMESPACE/LABEL=VALUE or an address block")
-        storage = Path(found) if (found := environment.get("HERONRY_K8S_STORAGE", "")) else None
+        storage = Path(storage_path) if (storage_path := environment.get("HERONRY_K8S_STORAGE", "")) else None
         if storage is not None and not (storage.is_absolute() and storage.is_dir()):
             raise SchedulerError(f"HERONRY_K8S_STORAGE: {storage} is not a directory; mount the claim there")
         if (storage is None) != (not placing.claim):

@@ -128,8 +128,8 @@ class KubernetesClient:
 
     def list(self, kind: str, labels: str) -> list[dict[str, Any]]:
         """Return the objects of a kind that match a label selector."""
-        found = self._call("GET", self._path(kind), query={"labelSelector": labels})
-        return cast(list[dict[str, Any]], found["items"])
+        answer = self._call("GET", self._path(kind), query={"labelSelector": labels})
+        return cast(list[dict[str, Any]], answer["items"])
 
     def mark(self, kind: str, name: str, uid: str, label: str) -> None:
         """Set a label to 1 on the object with this uid.
@@ -163,8 +163,8 @@ class KubernetesClient:
     def nodes(self) -> dict[str, dict[str, Any]] | None:
         """Return the nodes by name, or None if this account may not read them."""
         with self._unless(403):
-            found = self._call("GET", "/api/v1/nodes")
-            return {node["metadata"]["name"]: node for node in found["items"]}
+            answer = self._call("GET", "/api/v1/nodes")
+            return {node["metadata"]["name"]: node for node in answer["items"]}
         return None
 
     def changes(self, labels: str, seconds: float) -> Iterator[str]:
@@ -197,10 +197,10 @@ class KubernetesClient:
             everywhere: Ask for all namespaces rather than for this one.
         """
         name, _, part = resource.partition("/")
-        asked = {"verb": verb, "group": group, "resource": name, "subresource": part}
+        attributes = {"verb": verb, "group": group, "resource": name, "subresource": part}
         body = {
             "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": asked if everywhere else {**asked, "namespace": self.namespace}},
+            "spec": {"resourceAttributes": attributes if everywhere else {**attributes, "namespace": self.namespace}},
         }  # fmt: skip
         path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
         return bool(self._call("POST", path, body=body)["status"].get("allowed"))
@@ -221,8 +221,8 @@ class KubernetesClient:
         v1 was introduced with Kubernetes 1.21.
         """
         if not self._policy:
-            found = {one["version"] for one in self._call("GET", "/apis/policy")["versions"]}
-            self._policy = "v1" if "v1" in found else "v1beta1"
+            versions = {one["version"] for one in self._call("GET", "/apis/policy")["versions"]}
+            self._policy = "v1" if "v1" in versions else "v1beta1"
         return self._policy
 
     def close(self) -> None:
@@ -241,8 +241,8 @@ class KubernetesClient:
         self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: Any = None
     ) -> dict[str, Any]:
         with self._explained():
-            found: dict[str, Any] = json.loads(self._request(method, path, query=query, body=body).response.data)
-            return found
+            answer: dict[str, Any] = json.loads(self._request(method, path, query=query, body=body).response.data)
+            return answer
 
     def _request(
         self,

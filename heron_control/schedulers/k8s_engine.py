@@ -52,10 +52,10 @@ class KubernetesEngine(OfNodes):
         return max((node.cores for node in nodes.values() if not node.lost), default=0.01)
 
     def _nodes(self) -> dict[str, plan.Node] | None:
-        found = self._api.nodes()
-        if found is None:
+        nodes = self._api.nodes()
+        if nodes is None:
             return None
-        shown = {name: plan.node_of(node) for name, node in found.items()}
+        shown = {name: plan.node_of(node) for name, node in nodes.items()}
         with self._looking:
             before = self._sight
             self._sight, judged = before.look(shown, time.monotonic())
@@ -83,8 +83,8 @@ class KubernetesEngine(OfNodes):
 
     def _pods_by_owner(self) -> dict[str, dict[str, Any]]:
         """Return the Pod of each record by the record's uid."""
-        found = self._api.list("Pod", self._ours(docker_plan.CONTAINER_LABEL))
-        return {owner["uid"]: pod for pod in found for owner in pod["metadata"].get("ownerReferences") or ()}
+        pods = self._api.list("Pod", self._ours(docker_plan.CONTAINER_LABEL))
+        return {owner["uid"]: pod for pod in pods for owner in pod["metadata"].get("ownerReferences") or ()}
 
     def joiners(self) -> list[Joiner]:
         """Return an empty list.
@@ -143,11 +143,11 @@ class KubernetesEngine(OfNodes):
             except Refused as error:
                 if error.code != CONFLICT:
                     raise
-            found = self._api.read(kind, name)
-            if found is not None and _owners(found) == _owners(body):
+            existing = self._api.read(kind, name)
+            if existing is not None and _owners(existing) == _owners(body):
                 return  # the answer to an earlier request was lost
-            if found is not None:
-                self._remove_object(kind, name, _uid(found))
+            if existing is not None:
+                self._remove_object(kind, name, _uid(existing))
         raise EngineError(f"another client keeps creating the {kind} {name}: check what else uses this namespace")
 
     def start(self, container: str) -> int:
@@ -186,7 +186,7 @@ class KubernetesEngine(OfNodes):
     def _remove_object(self, kind: str, name: str, uid: str, grace_seconds: int | None = None) -> None:
         self._api.delete(kind, name, uid, grace_seconds)
         deadline = time.monotonic() + GONE_SECONDS
-        while (found := self._api.read(kind, name)) is not None and _uid(found) == uid:
+        while (existing := self._api.read(kind, name)) is not None and _uid(existing) == uid:
             if time.monotonic() > deadline:
                 raise EngineError(
                     f"{kind} {name} still goes after {GONE_SECONDS:g} s: see kubectl describe; tried again"
@@ -196,19 +196,19 @@ class KubernetesEngine(OfNodes):
     def _record(self, container: str) -> dict[str, Any] | None:
         """Return the record of a container (id or name), or None."""
         name, _, uid = container.partition("/")
-        found = self._api.read("ConfigMap", name)
+        config_map = self._api.read("ConfigMap", name)
         if (
-            found is None
-            or (uid and uid != _uid(found))
-            or plan.RECORD_LABEL not in found["metadata"].get("labels", {})
+            config_map is None
+            or (uid and uid != _uid(config_map))
+            or plan.RECORD_LABEL not in config_map["metadata"].get("labels", {})
         ):
             return None
-        return found
+        return config_map
 
     def _pod(self, container: str) -> dict[str, Any] | None:
         name, _, uid = container.partition("/")
-        found = self._api.read("Pod", name)
-        return found if found is not None and (not uid or uid in _owners(found)) else None
+        pod = self._api.read("Pod", name)
+        return pod if pod is not None and (not uid or uid in _owners(pod)) else None
 
     # Networks and volumes.
 
@@ -222,11 +222,11 @@ class KubernetesEngine(OfNodes):
         return objects | (self._storage.owners() if self._storage is not None else {})
 
     def _named(self, kind: str, note: str) -> dict[str, Owner]:
-        found = {}
+        by_name = {}
         for entry in self._api.list(kind, self._ours(docker_plan.TOPOLOGY_ID_LABEL)):
             if name := (entry["metadata"].get("annotations") or {}).get(note):
-                found[name] = Owner(*plan.topology_of(entry))
-        return found
+                by_name[name] = Owner(*plan.topology_of(entry))
+        return by_name
 
     def make_network(self, name: str, labels: Mapping[str, str], *, internal: bool = True) -> None:
         """Create the Service and the NetworkPolicy, unless they exist."""
@@ -245,12 +245,12 @@ class KubernetesEngine(OfNodes):
         version = f"policy/{self._api.policy_version()}"
         body = plan.disruption(network, labels, self._placing.namespace, containers, version)
         for _ in range(REPLACES):
-            found = self._api.read(body["kind"], body["metadata"]["name"])
+            existing = self._api.read(body["kind"], body["metadata"]["name"])
             try:
-                if found is None:
+                if existing is None:
                     self._api.create(body)
-                elif found["spec"].get("minAvailable") != body["spec"]["minAvailable"]:
-                    self._api.replace({**found, "spec": body["spec"]})
+                elif existing["spec"].get("minAvailable") != body["spec"]["minAvailable"]:
+                    self._api.replace({**existing, "spec": body["spec"]})
                 return
             except Refused as error:
                 if error.code != CONFLICT:
@@ -291,12 +291,12 @@ class KubernetesEngine(OfNodes):
         return f"{plan.selector({docker_plan.CLUSTER_LABEL: self.project})},{label}"
 
 
-def _uid(found: Mapping[str, Any]) -> str:
-    return str(found["metadata"]["uid"])
+def _uid(document: Mapping[str, Any]) -> str:
+    return str(document["metadata"]["uid"])
 
 
-def _owners(found: Mapping[str, Any]) -> set[str]:
-    return {owner["uid"] for owner in found["metadata"].get("ownerReferences") or ()}
+def _owners(document: Mapping[str, Any]) -> set[str]:
+    return {owner["uid"] for owner in document["metadata"].get("ownerReferences") or ()}
 
 
 def _seen(record: Mapping[str, Any], life: plan.Life) -> Seen:

@@ -108,9 +108,9 @@ def selector(labels: Mapping[str, str]) -> str:
     return ",".join(f"{key}={label_value(value)}" for key, value in sorted(labels.items()))
 
 
-def topology_of(found: Mapping[str, Any]) -> tuple[str, str]:
+def topology_of(document: Mapping[str, Any]) -> tuple[str, str]:
     """Return the name and id of the topology that an object belongs to."""
-    notes = found["metadata"].get("annotations") or {}
+    notes = document["metadata"].get("annotations") or {}
     return notes.get(plan.TOPOLOGY_LABEL, ""), notes.get(plan.TOPOLOGY_ID_LABEL, "")
 
 
@@ -251,8 +251,8 @@ def secret_of(name: str, body: Mapping[str, Any], files: Mapping[str, bytes], pl
 
 def pod_in(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the Pod of a record, as it is to be created."""
-    found: dict[str, Any] = json.loads(record["data"][POD_FILE])
-    return found
+    pod: dict[str, Any] = json.loads(record["data"][POD_FILE])
+    return pod
 
 
 def owned_by(record: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, Any]:
@@ -475,20 +475,20 @@ class Life:
     out_of_memory: bool | None = None
 
 
-def node_of(found: Mapping[str, Any]) -> Node:
+def node_of(document: Mapping[str, Any]) -> Node:
     """Parse a node.
 
     A node whose kubelet itself reports that it is not ready is not lost: its Pods continue to run.
     """
-    status = found.get("status", {})
+    status = document.get("status", {})
     ready = next((c["status"] for c in status.get("conditions", ()) if c["type"] == "Ready"), "Unknown")
-    spec = found.get("spec", {})
+    spec = document.get("spec", {})
     refused = any(taint.get("effect") in ("NoSchedule", "NoExecute") for taint in spec.get("taints") or ())
     return Node(
         ready == "Unknown",
         cores(status.get("allocatable", {}).get("cpu", "0")),
         not (refused or spec.get("unschedulable", False)),
-        found.get("metadata", {}).get("labels") or {},
+        document.get("metadata", {}).get("labels") or {},
     )
 
 

@@ -209,7 +209,7 @@ def processes_of(launch: Launch) -> list[psutil.Process]:
     sessions = _sessions(launch)
     prefix = process_title(launch.topology, "")
     launch_files = (str(Path(launch.home, LAUNCH_FILE)), str(launch.instance_launch_file))
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             command = process.cmdline()
@@ -217,10 +217,10 @@ def processes_of(launch: Launch) -> list[psutil.Process]:
             known = titled and (os.getsid(process.pid) in sessions or _works_in(process, launch.home))
             ours = known or any(("--launch", file) in pairwise(command) for file in launch_files)
             if ours and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+                processes.append(process)
         except (psutil.Error, ProcessLookupError):
             continue  # it has ended meanwhile, or belongs to another user
-    return found
+    return processes
 
 
 def end_processes(launch: Launch, grace_secs: float, progress: Progress) -> list[int]:

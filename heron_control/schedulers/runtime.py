@@ -71,16 +71,16 @@ def remove_runtime_dir(launch: Launch) -> None:
     """
     folder = Path(launch.runtime_dir)
     try:
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError:
         return
     named = _NAME.fullmatch(folder.name) and "heronry" in folder.parent.name and folder.is_absolute()
-    if not named or not _is_private(found):
+    if not named or not _is_private(status):
         log.warning("%s is not used: it is not a private folder of this topology", folder)
         return
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_private(found: os.stat_result) -> bool:
+def _is_private(status: os.stat_result) -> bool:
     """Return True for a folder, not a link, that only this user can list or write."""
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o066
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o066

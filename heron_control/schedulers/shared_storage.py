@@ -45,19 +45,19 @@ class SharedStorage:
         Raises:
             EngineError: An owner file cannot be read.
         """
-        found = {}
+        owners = {}
         for file in self.folder.glob(f"*/{OWNER_FILE}"):
             try:
                 labels = json.loads(file.read_bytes())
                 if labels[plan.CLUSTER_LABEL] == self._project:
-                    found[file.parent.name] = Owner(labels[plan.TOPOLOGY_LABEL], labels[plan.TOPOLOGY_ID_LABEL])
+                    owners[file.parent.name] = Owner(labels[plan.TOPOLOGY_LABEL], labels[plan.TOPOLOGY_ID_LABEL])
             except FileNotFoundError:  # it is being removed
                 continue
             except (OSError, ValueError, KeyError) as error:
                 raise EngineError(
                     f"{file} cannot be read: {error}; remove its folder if no topology uses it"
                 ) from error
-        return found
+        return owners
 
     def make(self, name: str, labels: Mapping[str, str]) -> None:
         """Create the folder of a topology, unless it exists.

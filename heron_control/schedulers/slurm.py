@@ -197,9 +197,9 @@ class SlurmScheduler:
         if known is not None and now < known[0] + fresh:
             return known[1]
         jobs = self._client.jobs(plan.job_name(launch), ended=True)
-        found = next((job for job in reversed(jobs) if not job.over), jobs[-1] if jobs else None)
-        self._looks[launch.topology_id] = now, found
-        return found
+        current = next((job for job in reversed(jobs) if not job.over), jobs[-1] if jobs else None)
+        self._looks[launch.topology_id] = now, current
+        return current
 
 
 def _make_status(state: ProcessState, text: str) -> SchedulerStatus:

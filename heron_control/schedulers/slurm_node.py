@@ -52,8 +52,8 @@ def read_nodes(folder: Path) -> dict[str, str]:
         OSError: The file cannot be read.
         ValueError: The file is invalid.
     """
-    found: dict[str, str] = json.loads((folder / NODES_FILE).read_text())
-    return found
+    nodes: dict[str, str] = json.loads((folder / NODES_FILE).read_text())
+    return nodes
 
 
 def launch_on(launch: Launch, addresses: Mapping[str, str], node: str, container: int | None = None) -> Launch:

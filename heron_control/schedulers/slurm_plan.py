@@ -88,8 +88,8 @@ class Allocation:
             TypeError: A value has the wrong type, or a field of the slot is missing or unknown.
             KeyError: A key is missing.
         """
-        found = json.loads(text)
-        return cls(int(found["slots"]), Need(**found["slot"]))
+        document = json.loads(text)
+        return cls(int(document["slots"]), Need(**document["slot"]))
 
 
 @dataclass(frozen=True, slots=True)

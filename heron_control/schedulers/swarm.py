@@ -64,7 +64,7 @@ class SwarmOptions(DockerOptions):
         """
         docker = DockerOptions.of_environment(environment)
         given = environment.get("HERONRY_SWARM_CONSTRAINTS", "").split(",")
-        storage = Path(found) if (found := environment.get("HERONRY_SWARM_STORAGE", "")) else None
+        storage = Path(storage_path) if (storage_path := environment.get("HERONRY_SWARM_STORAGE", "")) else None
         if storage is not None and not (storage.is_absolute() and storage.is_dir()):
             raise SchedulerError(f"HERONRY_SWARM_STORAGE: {storage} is not a directory; mount it here and on all nodes")
         return cls(
@@ -157,12 +157,12 @@ class SwarmEngine(OfNodes, DockerEngine):
         """
         with self._explained():
             try:
-                found = self._api.nodes()
+                nodes = self._api.nodes()
             except docker.errors.APIError as error:
                 if error.status_code == 503:
                     raise EngineError(NO_SWARM.format(self.address)) from error
                 raise
-        return {entry["ID"]: _node(entry) for entry in found}
+        return {entry["ID"]: _node(entry) for entry in nodes}
 
     def require_image(self, image: str) -> None:
         """Raise EngineError if the manager lacks the image, or the engine is not a manager."""
@@ -220,12 +220,12 @@ class SwarmEngine(OfNodes, DockerEngine):
     def events(self, since: int, until: int) -> Iterator[object]:
         """Yield the state of tasks and nodes after each change, by polling: a swarm does not report changes."""
         known = self._fingerprint()
-        while (left := until - time.time()) > 0:
-            time.sleep(min(LOOK_SECONDS, left))
-            found = self._fingerprint()
-            if found != known:
-                known = found
-                yield found
+        while (seconds_left := until - time.time()) > 0:
+            time.sleep(min(LOOK_SECONDS, seconds_left))
+            fingerprint = self._fingerprint()
+            if fingerprint != known:
+                known = fingerprint
+                yield fingerprint
 
     def _fingerprint(self) -> object:
         with self._explained():
@@ -274,8 +274,8 @@ class SwarmEngine(OfNodes, DockerEngine):
 
     def _service(self, name: str) -> dict[str, Any] | None:
         with self._explained(gone=(404,)):
-            found: dict[str, Any] = self._api.inspect_service(name)
-            return found
+            service: dict[str, Any] = self._api.inspect_service(name)
+            return service
         return None
 
     def start(self, container: str) -> int:
@@ -283,10 +283,10 @@ class SwarmEngine(OfNodes, DockerEngine):
 
         Containers that must run apart are started one after the other: each is kept off the nodes of those before it.
         """
-        found = self._service(container)
-        if found is not None and docker_plan.APART_LABEL in found["Spec"]["Labels"]:
+        service = self._service(container)
+        if service is not None and docker_plan.APART_LABEL in service["Spec"]["Labels"]:
             with self._placing:
-                more = plan.apart_from(self._places_beside(found), self.nodes(), self._constraints)
+                more = plan.apart_from(self._places_beside(service), self.nodes(), self._constraints)
                 scaled = self._scale(container, 1, more)
         else:
             scaled = self._scale(container, 1)
@@ -326,18 +326,19 @@ class SwarmEngine(OfNodes, DockerEngine):
         ``more`` are additional constraints of its task.
         """
         for attempt in range(UPDATES):
-            found = self._service(container)
-            if found is None:
+            service = self._service(container)
+            if service is None:
                 return False
-            spec = found["Spec"]
+            spec = service["Spec"]
             if replicas == spec["Mode"]["Replicated"].get("Replicas", 0):
                 return True
             placement = {"Placement": {"Constraints": [*self._constraints, *more]}} if more else None
             with self._explained():
                 try:
                     self._api.update_service(
-                        found["ID"], found["Version"]["Index"], placement, mode={"Replicated": {"Replicas": replicas}},
-                        labels={**spec["Labels"], plan.STARTED_LABEL: "1"}, fetch_current_spec=True,
+                        service["ID"], service["Version"]["Index"], placement,
+                        mode={"Replicated": {"Replicas": replicas}}, fetch_current_spec=True,
+                        labels={**spec["Labels"], plan.STARTED_LABEL: "1"},
                     )  # fmt: skip
                     return True
                 except docker.errors.APIError as error:
@@ -347,8 +348,8 @@ class SwarmEngine(OfNodes, DockerEngine):
 
     def remove(self, container: str) -> None:
         """Remove the service (id or name), which ends its task, and its secrets."""
-        found = self._service(container)
-        name = found["Spec"]["Name"] if found is not None else container
+        service = self._service(container)
+        name = service["Spec"]["Name"] if service is not None else container
         with self._explained(gone=(404,)):
             self._api.remove_service(container)
         self._remove_secrets(plan.SERVICE_LABEL, name)
@@ -387,12 +388,12 @@ class SwarmEngine(OfNodes, DockerEngine):
         """Return the owner of each topology's secrets and folder of the shared storage, by volume name."""
         with self._explained():
             secrets = self._api.secrets(filters=self._ours())
-        found = {}
+        volumes = {}
         for entry in secrets:
             labels = entry["Spec"]["Labels"]
             if name := labels.get(plan.VOLUME_LABEL):
-                found[name] = Owner(labels[docker_plan.TOPOLOGY_LABEL], labels[docker_plan.TOPOLOGY_ID_LABEL])
-        return found | (self._storage.owners() if self._storage is not None else {})
+                volumes[name] = Owner(labels[docker_plan.TOPOLOGY_LABEL], labels[docker_plan.TOPOLOGY_ID_LABEL])
+        return volumes | (self._storage.owners() if self._storage is not None else {})
 
     def make_volume(self, name: str, labels: Mapping[str, str]) -> None:
         """Create a folder of the shared storage, if it is configured. Secrets are created with each container."""
@@ -432,8 +433,8 @@ class SwarmEngine(OfNodes, DockerEngine):
 
     def _remove_secrets(self, label: str, value: str) -> None:
         with self._explained():
-            found = self._api.secrets(filters={"label": [self._ours()["label"], f"{label}={value}"]})
-        for entry in found:
+            secrets = self._api.secrets(filters={"label": [self._ours()["label"], f"{label}={value}"]})
+        for entry in secrets:
             with self._explained(gone=(404,)):
                 self._api.remove_secret(entry["ID"])
 

@@ -176,9 +176,9 @@ def store_credential_in(folder: Path, operators: StoreCredential) -> StoreCreden
         OSError: The file cannot be read or written.
     """
     file = folder / STORE_CREDENTIAL_FILE
-    found = read_credential(file)
-    own = found.known_by(operators)
-    if own != found:
+    credential = read_credential(file)
+    own = credential.known_by(operators)
+    if own != credential:
         replace_file(file, own.to_text().encode(), 0o400)
     return own
 
@@ -219,11 +219,11 @@ def take_place(staging: Path, place: Path) -> None:
     """
     if not staging.is_dir():  # another process has moved it: leave that folder alone
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(staging))
-    kept = place / LOG_FILES
-    if kept.is_dir():
+    logs = place / LOG_FILES
+    if logs.is_dir():
         (staging / LOG_FILES).mkdir(mode=0o700, exist_ok=True)
-        shutil.rmtree(kept / PREVIOUS_LOGS, ignore_errors=True)
-        os.rename(kept, staging / LOG_FILES / PREVIOUS_LOGS)
+        shutil.rmtree(logs / PREVIOUS_LOGS, ignore_errors=True)
+        os.rename(logs, staging / LOG_FILES / PREVIOUS_LOGS)
     if place.exists():
         shutil.rmtree(place)
     os.rename(staging, place)

@@ -111,10 +111,10 @@ class CheckpointFinder:
                 f"{reference[:200]!r} is a folder, and the api server takes checkpoints of its own cluster only",
                 "Name the topology, as CLUSTER/ROLE/ENV/TOPOLOGY@NAME.",
             )
-        found = _FOLDER.fullmatch(reference)
-        if found is None:
+        match = _FOLDER.fullmatch(reference)
+        if match is None:
             raise UsageError(f"{reference[:200]!r} names no checkpoint", SHAPES)
-        return self._of(CheckpointFolder(Path(found[1])), int(found[2] or 0))
+        return self._of(CheckpointFolder(Path(match[1])), int(match[2] or 0))
 
     def _of(self, folder: CheckpointFolder, number: int = 0) -> Found:
         numbers = folder.manifests()
@@ -164,7 +164,7 @@ def check_reachable(launch: Launch, place: Path, definition: TopologyDefinition)
         )
 
 
-def check_adoptable(found: Found, definition: TopologyDefinition, *, may_drop: bool) -> None:
+def check_adoptable(checkpoint: Found, definition: TopologyDefinition, *, may_drop: bool) -> None:
     """Check the checkpoint before anything changes.
 
     Raises:
@@ -177,10 +177,10 @@ def check_adoptable(found: Found, definition: TopologyDefinition, *, may_drop: b
             f"{name} keeps no state, so it cannot start from a checkpoint",
             "Set topology.reliability.mode = EFFECTIVELY_ONCE.",
         )
-    lost = _lost(found, definition)
+    lost = _lost(checkpoint, definition)
     if lost and not may_drop:
         raise InvalidTopology(
-            f"{name} has no place for state of checkpoint {found.manifest.checkpoint}: {'; '.join(lost)}",
+            f"{name} has no place for state of checkpoint {checkpoint.manifest.checkpoint}: {'; '.join(lost)}",
             "Name its components as they were, or drop this state with --allow-dropped-state.",
         )
 
@@ -201,7 +201,7 @@ def empty_storage(definition: TopologyDefinition, home: Path) -> CheckpointFolde
 
 
 def adopt_files(
-    found: Found,
+    checkpoint: Found,
     definition: TopologyDefinition,
     packing: PackingPlan,
     home: Path,
@@ -222,9 +222,9 @@ def adopt_files(
     tasks: dict[str, list[int]] = {spec.name: [] for spec in definition.components}
     for instance in packing.instances():
         tasks[instance.component].append(instance.task)
-    what = contents(found.folder, found.manifest)
-    dropped = without_place(found.manifest, kept_in(found.manifest, what.own, what.keyed), definition)
-    manifest, files = adopt(found.manifest, definition.id, tasks, dropped)
+    what = contents(checkpoint.folder, checkpoint.manifest)
+    dropped = without_place(checkpoint.manifest, kept_in(checkpoint.manifest, what.own, what.keyed), definition)
+    manifest, files = adopt(checkpoint.manifest, definition.id, tasks, dropped)
     size, most = sum(part.size for part in files.values()), volume_bytes(definition.config, packing)
     if bounded and size > most:
         raise InvalidTopology(
@@ -232,23 +232,23 @@ def adopt_files(
             f"granted {most / MiB:.1f} MiB",
             f"Raise {Keys.TOPOLOGY_VOLUME_DISK.name}.",
         )
-    adoption = Adoption(target, list(files), manifest, found.generation)
+    adoption = Adoption(target, list(files), manifest, checkpoint.generation)
     progress(f"copying checkpoint {manifest.checkpoint}")
     try:
-        copy_checkpoint(found.folder, target, manifest, files, READ_BY_ALL)
+        copy_checkpoint(checkpoint.folder, target, manifest, files, READ_BY_ALL)
     except BaseException:
         adoption.undo()
         raise
     return adoption
 
 
-def _lost(found: Found, definition: TopologyDefinition) -> list[str]:
+def _lost(checkpoint: Found, definition: TopologyDefinition) -> list[str]:
     try:
-        what = contents(found.folder, found.manifest)
+        what = contents(checkpoint.folder, checkpoint.manifest)
     except DamagedCheckpoint as error:
         raise Failure(f"{definition.name} cannot start from it: {error}", error.cure) from None
-    kept = kept_in(found.manifest, what.own, what.keyed)
-    return [lost.why for lost in without_place(found.manifest, kept, definition)]
+    state_by_component = kept_in(checkpoint.manifest, what.own, what.keyed)
+    return [lost.why for lost in without_place(checkpoint.manifest, state_by_component, definition)]
 
 
 class Kept(NamedTuple):
@@ -276,37 +276,39 @@ def kept_in(manifest: Manifest, own: Collection[str], keyed: Collection[str]) ->
         own: Names of the parts whose files contain the own state of a task.
         keyed: Names of the parts whose files contain keyed state.
     """
-    found = {}
+    state_by_component = {}
     for component in sorted({part.component for part in manifest.parts}):
         parts = [part for part in manifest.parts if part.component == component]
         layers = manifest.layers.get(component, ())
-        found[component] = Kept(
+        state_by_component[component] = Kept(
             any(part.name in own for part in parts),
             any(part.name in keyed for part in layers),
             any(part.tokens for part in parts),
         )
-    return found
+    return state_by_component
 
 
-def without_place(manifest: Manifest, kept: Mapping[str, Kept], definition: TopologyDefinition) -> list[NoPlaceFor]:
+def without_place(
+    manifest: Manifest, state_by_component: Mapping[str, Kept], definition: TopologyDefinition
+) -> list[NoPlaceFor]:
     """Return the state that the topology of `definition` cannot restore and would lose."""
     specs = {spec.name: spec for spec in definition.components}
-    found = []
-    for component, what in kept.items():
+    components = []
+    for component, what in state_by_component.items():
         if not any(what):
             continue
         spec, before = specs.get(component), manifest.shapes.get(component, "")
         if spec is None:
-            found.append(NoPlaceFor(component, f"{component}: unknown component"))
+            components.append(NoPlaceFor(component, f"{component}: unknown component"))
             continue
         now = shape_of(spec)
         if before in ("", now):
             continue
         if (before == "a spout") != spec.is_spout:
-            found.append(NoPlaceFor(component, f"{component}: it was {before} and is {now}"))
+            components.append(NoPlaceFor(component, f"{component}: it was {before} and is {now}"))
         elif what.keyed:
-            found.append(NoPlaceFor(component, f"{component}: it was {before} and is {now}", keyed=True))
-    return found
+            components.append(NoPlaceFor(component, f"{component}: it was {before} and is {now}", keyed=True))
+    return components
 
 
 def adopt(
@@ -354,7 +356,7 @@ def adopt(
 
 def _numbers(manifest: Manifest, tasks: Mapping[str, Sequence[int]]) -> dict[tuple[str, int], int]:
     """Map component and task id to the task id in the new topology. All ids in the result are different."""
-    found: dict[tuple[str, int], int] = {}
+    numbers: dict[tuple[str, int], int] = {}
     spare = MAX_TASK + 1
     now = {(part.component, part.task) for part in manifest.parts}
     earlier = {(part.component, part.task) for layers in manifest.layers.values() for part in layers} - now
@@ -362,8 +364,8 @@ def _numbers(manifest: Manifest, tasks: Mapping[str, Sequence[int]]) -> dict[tup
     for component, task in (*sorted(now), *sorted(earlier)):
         heir = heirs.get(component)
         if heir and (component, task) in now:
-            found[component, task] = heir.pop(0)
+            numbers[component, task] = heir.pop(0)
         else:
-            found[component, task] = spare
+            numbers[component, task] = spare
             spare += 1
-    return found
+    return numbers

@@ -34,9 +34,9 @@ class KeptCheckpoints:
         finder = CheckpointFinder(
             self._store, self._inspector, self._named, self._config.cluster, folders=self._config.shared
         )
-        found = finder.find(start.reference)
-        check_adoptable(found, definition, may_drop=start.may_drop)
-        return found
+        checkpoint = finder.find(start.reference)
+        check_adoptable(checkpoint, definition, may_drop=start.may_drop)
+        return checkpoint
 
     def name(
         self, record: TopologyRecord, name: str, wait_seconds: float, progress: Progress = silent
@@ -106,12 +106,12 @@ class KeptCheckpoints:
         named = self._named.rows(role, environ, name)
         try:
             record = self._inspector.find(name, role, environ)
-            found = rows(reachable_storage(record), record_in(self._store, name).complete)
+            documents = rows(reachable_storage(record), record_in(self._store, name).complete)
         except (NotFound, UsageError):  # it was killed, or a stateless topology has its name now
             if not named:
                 raise
-            found = []
-        return [{**row, "name": None, "folder": None} for row in found] + named
+            documents = []
+        return [{**row, "name": None, "folder": None} for row in documents] + named
 
     def details(self, name: str, role: str, environ: str, which: str, *, verify: bool = False) -> dict[str, Any]:
         """Return the content of a checkpoint by number or name.
@@ -122,10 +122,10 @@ class KeptCheckpoints:
             record = self._inspector.find(name, role, environ)
             folder, number = reachable_storage(record), int(which)
             complete = record_in(self._store, name).complete
-            found = {**details(folder, number, complete), "name": None, "folder": None}
+            document = {**details(folder, number, complete), "name": None, "folder": None}
         else:
             folder, manifest = self._named.manifest(role, environ, name, which)
-            number, found = manifest.checkpoint, self._named.details(role, environ, name, which)
+            number, document = manifest.checkpoint, self._named.details(role, environ, name, which)
         if verify:
-            found["damaged_files"] = damaged_parts(folder, read_manifest(folder, number))
-        return found
+            document["damaged_files"] = damaged_parts(folder, read_manifest(folder, number))
+        return document

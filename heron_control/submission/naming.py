@@ -171,13 +171,13 @@ class NamedCheckpoints:
         Raises:
             OSError: A folder cannot be read.
         """
-        found = []
+        documents = []
         for name in self._names(self._root / role / environ / topology):
             folder = self.folder(role, environ, topology, name)
-            found += [
+            documents += [
                 {**row, "name": name, "folder": str(folder.folder)} for row in rows(folder, max(folder.manifests()))
             ]
-        return found
+        return documents
 
     def details(self, role: str, environ: str, topology: str, name: str) -> dict[str, Any]:
         """Return ``checkpoints.details``. Raises as ``manifest``."""
@@ -214,6 +214,6 @@ def _used_bytes(folder: Path) -> int:
     for place in folder.glob("*/*/[!.]*"):
         for path in place.rglob("*"):
             with suppress(FileNotFoundError):  # deleted meanwhile
-                found = path.lstat()
-                total += found.st_size if stat.S_ISREG(found.st_mode) else 0
+                status = path.lstat()
+                total += status.st_size if stat.S_ISREG(status.st_mode) else 0
     return total

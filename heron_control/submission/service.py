@@ -85,7 +85,7 @@ class SubmissionService:
         self.scheduler = scheduler
         self._placed = placed
         self._removed = removed
-        self.kept = KeptCheckpoints(config, store)
+        self.checkpoints = KeptCheckpoints(config, store)
         self._granting = threading.Lock()
         self._naming = threading.Lock()
         self._locks = WeakValueDictionary[str, threading.Lock]()  # by name, while an operation on it is in progress
@@ -128,20 +128,20 @@ class SubmissionService:
             upgrade = None
             if stored is not None and submission.handover is not None and submission.start is None:
                 inspector = Inspector(self.store, self.config.homes)
-                upgrade = upgrade_of(self.kept, self.store, inspector, submission, note)
+                upgrade = upgrade_of(self.checkpoints, self.store, inspector, submission, note)
             place = self._place_of(submission.role, submission.environ, definition.name)
-            found = self.kept.find(submission.start, definition) if submission.start is not None else None
+            start = self.checkpoints.find(submission.start, definition) if submission.start is not None else None
             execution = self._execution(submission, place)
             topologies.check_size(self.store, definition, submission.packing, execution)
             prepared = Prepared(self._launch(submission, place), staging_beside(place), submission, execution)
             try:
                 prepared.launch = self._stage(prepared.launch, prepared.staging, submission)
-                if upgrade is not None or found is not None:
+                if upgrade is not None or start is not None:
                     check_reachable(prepared.launch, place, definition)
                 if upgrade is not None:
-                    found = upgrade.take(progress)
-                if found is not None:
-                    prepared.adopt(found, self.scheduler, progress)
+                    start = upgrade.take(progress)
+                if start is not None:
+                    prepared.adopt(start, self.scheduler, progress)
                 if upgrade is not None:
                     upgrade.check_still()
             except BaseException:
@@ -285,22 +285,22 @@ class SubmissionService:
         if stored is not None:
             check_place(stored, self.config.cluster, role, environ)
         folder = self._folder_of(stored, self._place_of(role, environ, name))
-        found = load_launch(folder)
-        launch = found or self._lost_launch(name, role, environ, stored)
+        stored_launch = load_launch(folder)
+        launch = stored_launch or self._lost_launch(name, role, environ, stored)
         topology_id = stored.topology_id if stored else None
-        if keep_logs and (stored is not None or found is not None):
+        if keep_logs and (stored is not None or stored_launch is not None):
             self.scheduler.hold(launch)
         try:
             was_there = topologies.kill(self.store, name, topology_id)
         except StoreError as error:
-            if found is None or not insist:
+            if stored_launch is None or not insist:
                 raise
             # For example a full disk. End the processes anyway, and remove the topology's folder, which may be the
             # cause. Then repeat the write to the store.
             progress(f"{error}; ending the processes first")
             self.clean_up(launch, folder, progress, keep_logs=keep_logs, untold=True)
             was_there = topologies.kill(self.store, name, topology_id)
-        if stored is None and found is None and not was_there:
+        if stored is None and stored_launch is None and not was_there:
             raise missing(self.store, name, self.config.cluster)
         # Processes that wait for the store which had their record do not notice the kill.
         untold = stored is None and launch.store_id not in ("", store_identity(self.store))
@@ -388,7 +388,7 @@ class SubmissionService:
         return self.scheduler.restart(launch, container, timeout_seconds)
 
     def update(
-        self, record: TopologyRecord, asked: UpdateRequest, timeout_seconds: float, progress: Progress = silent
+        self, record: TopologyRecord, request: UpdateRequest, timeout_seconds: float, progress: Progress = silent
     ) -> PlannedUpdate:
         """Update a running topology; return when it runs by the new plan. Raises as ``TopologyUpdate.run``."""
         stored = record.execution
@@ -401,7 +401,7 @@ class SubmissionService:
                 write_granted(folder, granted)
 
         inspector = Inspector(self.store, self.config.homes)
-        return TopologyUpdate(self.store, inspector, grant, record).run(asked, timeout_seconds, progress)
+        return TopologyUpdate(self.store, inspector, grant, record).run(request, timeout_seconds, progress)
 
     def drain(self, name: str, role: str, environ: str, timeout_seconds: float, progress: Progress = silent) -> int:
         """Drain a topology before a kill. Raises as ``drain``, and NotFound."""
@@ -451,11 +451,11 @@ class Prepared:
     execution: ExecutionState
     adoption: Adoption | None = None
 
-    def adopt(self, found: Found, scheduler: Scheduler, progress: Progress) -> None:
+    def adopt(self, checkpoint: Found, scheduler: Scheduler, progress: Progress) -> None:
         """Start with this checkpoint. Raises as ``adopt_files`` and ``Scheduler.place_checkpoint``."""
         definition, packing = self.submission.definition, self.submission.packing
         bounded = setting(self.launch.settings, Keys.HERON_VOLUME_FOLDER) is not None
-        adoption = adopt_files(found, definition, packing, self.staging, progress, bounded=bounded)
+        adoption = adopt_files(checkpoint, definition, packing, self.staging, progress, bounded=bounded)
         self.adoption = adoption
         self.launch = dataclasses.replace(
             self.launch, start_checkpoint=adoption.checkpoint, start_generation=adoption.generation

@@ -62,7 +62,7 @@ class TopologyUpdate:
         self._failures = 0  # failures of the generation before the update
         self._must_restart: dict[str, int] = {}  # by name, ids of the processes that must restart with other settings
 
-    def run(self, asked: UpdateRequest, timeout_secs: float, progress: Progress) -> PlannedUpdate:
+    def run(self, request: UpdateRequest, timeout_secs: float, progress: Progress) -> PlannedUpdate:
         """Update, and return when every task runs by the new plan and the containers that it leaves out have ended.
 
         Also raises what a checkpoint raises.
@@ -79,7 +79,7 @@ class TopologyUpdate:
         deadline = time.monotonic() + timeout_secs
         versions = topologies.plan_versions(self._store, self._name)
         record = self._record()
-        update = plan_update(record.definition, record.packing, asked)
+        update = plan_update(record.definition, record.packing, request)
         if update.keeps_state:
             progress("waiting for a checkpoint")
             self._inspector.take_checkpoint(record, timeout_secs, progress, hold=True)
@@ -206,8 +206,8 @@ class TopologyUpdate:
         with suppress(KeyboardInterrupt):  # the update is complete; the containers end without this process
             while time.monotonic() < deadline:
                 there = {location.container for location in topologies.containers(self._store, self._name)}
-                left = sorted(there & set(containers))
-                if not left:
+                remaining = sorted(there & set(containers))
+                if not remaining:
                     return
-                progress(f"container {', '.join(map(str, left))} ends")
+                progress(f"container {', '.join(map(str, remaining))} ends")
                 time.sleep(POLL_SECS)

@@ -61,11 +61,11 @@ class Upgrade:
     """Replacement of one running topology. ``note`` receives recovery commands, a line at a time."""
 
     def __init__(
-        self, kept: KeptCheckpoints, store: StateStore, inspector: Inspector, record: TopologyRecord,
+        self, checkpoints: KeptCheckpoints, store: StateStore, inspector: Inspector, record: TopologyRecord,
         submission: Submission, note: Callable[[str], None],
     ) -> None:  # fmt: skip
         assert submission.handover is not None
-        self._kept = kept
+        self._checkpoints = checkpoints
         self._store = store
         self._inspector = inspector
         self._record = record
@@ -105,7 +105,7 @@ class Upgrade:
             empty_storage(self._definition, home)
         complete = record_in(self._store, self.name).complete
         if complete:
-            self._found(f"{self._place}@{complete}")
+            self._find(f"{self._place}@{complete}")
 
     def take(self, progress: Progress) -> Found:
         """Drain the topology and name its last checkpoint.
@@ -124,10 +124,10 @@ class Upgrade:
             raise NotDrained(error.message, f"Fix the cause and try again. {WITHOUT_STATE}") from error
         self._drained = number
         progress(f"keeping checkpoint {number}")
-        self._label = self._kept.keep(self._record, number)
-        found = self._found(self.reference)
+        self._label = self._checkpoints.keep(self._record, number)
+        checkpoint = self._find(self.reference)
         generation = record_in(self._store, self.name).generation
-        return dataclasses.replace(found, generation=max(found.generation, generation))
+        return dataclasses.replace(checkpoint, generation=max(checkpoint.generation, generation))
 
     def check_still(self) -> None:
         """Check just before the kill that the checkpoint is still the newest.
@@ -154,7 +154,7 @@ class Upgrade:
             return
         progress(f"{self.name} continues")
         if self._label:
-            self._kept.forget(self._record, self._label)
+            self._checkpoints.forget(self._record, self._label)
         if not self._ran:
             return
         try:
@@ -176,15 +176,19 @@ class Upgrade:
             f"Its state is kept: `heron submit … --from-checkpoint {self.reference}` continues from it.",
         )
 
-    def _found(self, reference: str) -> Found:
+    def _find(self, reference: str) -> Found:
         try:
-            return self._kept.find(StartFrom(reference, self._handover.may_drop), self._definition)
+            return self._checkpoints.find(StartFrom(reference, self._handover.may_drop), self._definition)
         except InvalidTopology as error:
             raise InvalidTopology(f"{error.message}: nothing was changed, {self.name} continues", error.cure) from error
 
 
 def upgrade_of(
-    kept: KeptCheckpoints, store: StateStore, inspector: Inspector, submission: Submission, note: Callable[[str], None]
+    checkpoints: KeptCheckpoints,
+    store: StateStore,
+    inspector: Inspector,
+    submission: Submission,
+    note: Callable[[str], None],
 ) -> Upgrade | None:
     """Return the checked replacement if the replaced topology is stateful, otherwise None.
 
@@ -193,7 +197,7 @@ def upgrade_of(
     record = inspector.find(submission.definition.name, submission.role, submission.environ)
     if not keeps_state(record.definition.config):
         return None
-    upgrade = Upgrade(kept, store, inspector, record, submission, note)
+    upgrade = Upgrade(checkpoints, store, inspector, record, submission, note)
     upgrade.check()
     return upgrade
 
@@ -204,17 +208,17 @@ def no_way_back(name: str) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    asked: list[int] = []
+    looks: list[int] = []
 
     def later(number: int, _: FrameType | None) -> None:
-        asked.append(number)
+        looks.append(number)
 
     before = signal.signal(signal.SIGINT, later)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-    if asked:
+    if looks:
         raise Interrupted(f"interrupted after the point of no return: {name} is replaced, and continues to start")
 
 
@@ -272,8 +276,8 @@ def _settings(record: TopologyRecord) -> Mapping[str, Any]:
 
 
 def _in_flight(status: MasterStatus) -> str:
-    found = sum(manager.flow.in_flight for manager in status.stream_managers)
-    return f"{found} tuples are in flight" if found else ""
+    tuples = sum(manager.flow.in_flight for manager in status.stream_managers)
+    return f"{tuples} tuples are in flight" if tuples else ""
 
 
 def _unconfirmed(status: MasterStatus) -> str:
@@ -283,14 +287,14 @@ def _unconfirmed(status: MasterStatus) -> str:
 
 def _wait(
     inspector: Inspector, record: TopologyRecord, deadline: float, progress: Progress,
-    left: Callable[[MasterStatus], str], looks: int,
+    describe_remainder: Callable[[MasterStatus], str], looks: int,
 ) -> None:  # fmt: skip
-    """Wait until nothing was ``left`` in this number of consecutive looks."""
+    """Wait until there is no remainder in this number of consecutive looks."""
     done = 0
     while done < looks:
-        found = left(inspector.master_status(record))
-        done = 0 if found else done + 1
-        if found and time.monotonic() > deadline:
-            raise Unavailable(f"{found}, and its time is over")
-        progress(found or "nothing is left")
+        remainder = describe_remainder(inspector.master_status(record))
+        done = 0 if remainder else done + 1
+        if remainder and time.monotonic() > deadline:
+            raise Unavailable(f"{remainder}, and its time is over")
+        progress(remainder or "nothing is left")
         time.sleep(POLL_SECS)

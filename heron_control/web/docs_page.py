@@ -61,7 +61,7 @@ def _row(name: str, where: str, described: Mapping[str, Any], shape: Mapping[str
 def _form_fields(schema: Mapping[str, Any], operation: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for content in operation.get("requestBody", {}).get("content", {}).values():
         shape = content.get("schema", {})
-        for found in (shape, *shape.get("allOf", ()), *shape.get("anyOf", ())):
-            if "$ref" in found:
-                found = schema["components"]["schemas"].get(found["$ref"].rpartition("/")[2], {})
-            yield from found.get("properties", {}).items()
+        for part in (shape, *shape.get("allOf", ()), *shape.get("anyOf", ())):
+            if "$ref" in part:
+                part = schema["components"]["schemas"].get(part["$ref"].rpartition("/")[2], {})
+            yield from part.get("properties", {}).items()

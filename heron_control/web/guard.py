@@ -182,9 +182,9 @@ class BodyBounds:
             nonlocal received, complete
             if complete:
                 return await receive()  # waits for the end of the connection, as long as the answer takes
-            left = total_seconds - (time.monotonic() - began)
+            seconds_left = total_seconds - (time.monotonic() - began)
             try:
-                async with asyncio.timeout(max(0.0, min(self._idle_seconds, left))):
+                async with asyncio.timeout(max(0.0, min(self._idle_seconds, seconds_left))):
                     message = await receive()
             except TimeoutError:
                 raise TooSlow(f"incomplete request body: no data for {self._idle_seconds:g} s, or too little") from None

@@ -50,11 +50,11 @@ def digest_of(token: str) -> str:
 def find_token(token: str, tokens: Iterable[Token]) -> Token | None:
     """Return the stored token, expired or not, or None if it is unknown."""
     shown = digest_of(token)
-    found = None
+    match = None
     for each in tokens:
         if hmac.compare_digest(shown, each.digest):
-            found = each
-    return found
+            match = each
+    return match
 
 
 def fault_of(token: str, least: int = LEAST_CHARACTERS) -> str:
@@ -79,10 +79,10 @@ class Throttle:
 
     def wrong(self, address: str, now: float) -> bool:
         """Record a wrong token; return False if there were too many. ``now`` is in seconds."""
-        left, since = self._buckets.pop(address, (float(ALLOWED), now))
-        left = min(float(ALLOWED), left + (now - since) / REFILL_SECONDS)
-        heard = left >= 1
-        self._buckets[address] = (left - 1 if heard else left, now)
+        tries, since = self._buckets.pop(address, (float(ALLOWED), now))
+        tries = min(float(ALLOWED), tries + (now - since) / REFILL_SECONDS)
+        heard = tries >= 1
+        self._buckets[address] = (tries - 1 if heard else tries, now)
         while len(self._buckets) > MAX_ADDRESSES:
             self._buckets.popitem(last=False)
         self.check()
@@ -91,7 +91,7 @@ class Throttle:
     def check(self) -> None:
         """Assert the invariants."""
         assert len(self._buckets) <= MAX_ADDRESSES
-        assert all(0 <= left <= ALLOWED for left, _ in self._buckets.values())
+        assert all(0 <= tries <= ALLOWED for tries, _ in self._buckets.values())
 
 
 WINDOW_SECONDS = 60.0

@@ -187,11 +187,11 @@ class AckDelivery:
 
     def _call_acks(self, ids: list[Any]) -> int:
         """Return the number of calls made."""
-        ack, budget, left = self._spout.ack, self._budget, iter(ids)
+        ack, budget, remaining_ids = self._spout.ack, self._budget, iter(ids)
         while True:
             try:
                 with self._user_code("ack"):
-                    for tup_id in left:
+                    for tup_id in remaining_ids:
                         ack(tup_id)
                         if budget.is_exhausted:
                             break
@@ -200,7 +200,7 @@ class AckDelivery:
                 self._errors.record_exception(error, "ack")
                 if budget.is_exhausted:
                     break
-        return len(ids) - length_hint(left)
+        return len(ids) - length_hint(remaining_ids)
 
     def _deliver_failed(self, settled: SettledRoots, reason: Reason) -> int:
         """Return the number of roots delivered."""

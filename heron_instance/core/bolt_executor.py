@@ -107,9 +107,9 @@ class BoltExecutor(Executor):
         output.data_out.adjust(now_ms)
         self.data_in.adjust(now_ms)
         self.task.state.pass_time()
-        quiet_points = self.quiet_points
-        if quiet_points is not None:
-            quiet_points.run_due_work(now_ms)
+        checkpointer = self.checkpointer
+        if checkpointer is not None:
+            checkpointer.run_due_work(now_ms)
         output.draining.tick(now_ms)
         if self.failed is None and not output.data_out.full:
             if not self._is_quiet():
@@ -204,15 +204,15 @@ class BoltExecutor(Executor):
         rows: list[tuple[Any, ...]] = []
         kind = None
         arrived_ms = seconds = 0.0
-        clock, quiet_points = self.task.clock, self.quiet_points
+        clock, checkpointer = self.task.clock, self.checkpointer
         while self._frames:
             frame, came_ms = self._frames[0]
             if frames and (kind is None or batch_kind(frame) != kind or len(rows) + frame.count > BATCH_TUPLES):
                 break
             begun = bool(frames)  # no batch spans a barrier
             if (
-                not quiet_points.can_take(frame, begun)
-                if quiet_points is not None
+                not checkpointer.can_take(frame, begun)
+                if checkpointer is not None
                 else begun and frame.codec == BARRIER
             ):
                 break
@@ -220,8 +220,8 @@ class BoltExecutor(Executor):
             self.taken_weight += frame.weight()
             self.data_in.remove(frame.weight())
             if frame.codec == BARRIER:
-                if quiet_points is not None:
-                    quiet_points.barrier(frame)
+                if checkpointer is not None:
+                    checkpointer.barrier(frame)
                 else:
                     self.output.draining.barrier(frame)
                 continue
@@ -334,7 +334,7 @@ class BoltExecutor(Executor):
         acked, failed = collector.newly_acked, self.task.failures.newly_failed
         if not acked and not failed:
             return
-        if failed and self.quiet_points is not None:  # only a restore sends the record again
+        if failed and self.checkpointer is not None:  # only a restore sends the record again
             self.task.errors.record_failed(f"{self.task.name} has failed a tuple")
         now_ms = self.task.clock() * 1000
         self._metrics.count_acked(acked, now_ms)

@@ -70,10 +70,10 @@ class EmitBudget:
 
     def spend(self, out: OutputStream, rows: int) -> None:
         """Account for ``rows`` that are about to be added to ``out``."""
-        left = self._last - self._router.emitted_ever() - rows
-        self.is_exhausted = left <= 0
+        room = self._last - self._router.emitted_ever() - rows
+        self.is_exhausted = room <= 0
         # Each stream gets a share of what is left now: shares of an earlier, larger rest would come on top.
-        share = max(0, (left - 1) // len(self._router.streams))
+        share = max(0, (room - 1) // len(self._router.streams))
         for each in self._router.streams.values():
             each.open_gate(share)
         out.gate_at += rows * out.per_row

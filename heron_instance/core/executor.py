@@ -9,10 +9,9 @@ releases its lock meanwhile (``user_code.py``), so that another thread may call 
 An executor is built from a ``TaskRuntime`` (user code and its surroundings), an emit gate, a collector and a
 ``TaskOutput``.
 
-The executor of a stateful task asks ``QuietPoints`` before it takes a frame, and calls ``run_due_work`` between two
-calls of user code. A quiet point is taken while no input is in progress: all emitted rows are routed and flushed, user
-code has its last word, the snapshot is taken, and the barriers follow all frames. An exception of user code here
-returns all tasks to the last checkpoint (``UserErrors.strict``).
+The executor of a stateful task asks its ``TaskCheckpointer`` before it takes a frame, and calls ``run_due_work``
+between two calls of user code. An exception of user code there returns all tasks to the last checkpoint
+(``UserErrors.strict``).
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from heron_instance.core.emit_gate import EmitGate, EmitThreadGuard
 from heron_instance.core.flow_control import TupleWeightEstimator
 from heron_instance.core.outbox import Flush
 from heron_instance.core.output import TaskOutput
-from heron_instance.core.state.barriers import InvalidBarrier, SnapshotRequest
 from heron_instance.core.state.checkpointer import TaskCheckpointer
 from heron_instance.core.task import ExecutorSetup, TaskRuntime
 from heron_instance.core.user_code import UserCodeFailed
+from heron_instance.core.values_codec import make_values_codec
 from heron_runtime.model.plan import PhysicalPlan
-from heron_runtime.wire.data import BARRIER, Frame, Verdict
+from heron_runtime.wire.data import Frame, Verdict
 from heronry.api.component import bind_collector
 
 
@@ -60,7 +59,7 @@ class RunResult:
 class Executor(ABC):
     """Base class of the executors of one task. Times are in milliseconds.
 
-    It builds the collaborators in one order: task, emit gate, collector, output, quiet points.
+    It builds the collaborators in one order: task, emit gate, collector, output, checkpointer.
 
     Args:
         setup: Component, plan and surroundings.
@@ -71,18 +70,18 @@ class Executor(ABC):
         self.paused = False  # by backpressure
         self._is_attached = False
         task = self.task = TaskRuntime(setup, self._hooks_changed)
-        self.checkpointer = task.checkpointer  # None without checkpoints
         self.gate = EmitGate(self, task, setup.driver)
         admit: Admit = self.gate.admit
         guard: EmitThreadGuard | None = None
-        if task.checkpointer is not None and setup.threads is not None:
+        if setup.state is not None and setup.threads is not None:
             guard = EmitThreadGuard(task.name, setup.threads, admit, setup.wake)
             admit = guard.admit
         self.collector: TaskCollector = self._make_collector(setup, admit)
         self.output = TaskOutput(task, self.collector, setup.plan, weight_estimator)
-        self.quiet_points: QuietPoints | None = None
-        if task.checkpointer is not None:
-            self.quiet_points = QuietPoints(task, task.checkpointer, self.output, self.collector, guard)
+        self.checkpointer: TaskCheckpointer | None = None
+        if setup.state is not None:
+            codec = make_values_codec(task.config, setup.load)
+            self.checkpointer = TaskCheckpointer(task, setup.state, codec, self.collector, self.output, guard)
 
     @abstractmethod
     def _make_collector(self, setup: ExecutorSetup, admit: Admit) -> TaskCollector:
@@ -116,7 +115,13 @@ class Executor(ABC):
     def start(self) -> None:
         """Attach the collector and initialize user code. Raises the exceptions of user code."""
         self._attach()
-        self.task.initialize()
+        task, checkpointer = self.task, self.checkpointer
+        task.state.pass_time()
+        if checkpointer is not None:
+            checkpointer.load_state()
+        task.initialize()
+        if checkpointer is not None:
+            checkpointer.commit_restored()
 
     def on_plan(self, now_ms: float, plan: PhysicalPlan) -> None:
         """Apply a new plan. An older plan is ignored."""
@@ -195,73 +200,3 @@ def ms_until_first(now_ms: float, *deadlines_ms: float | None) -> float | None:
     """Return the milliseconds until the first of these moments, or None if there is none."""
     times = [deadline for deadline in deadlines_ms if deadline is not None]
     return max(0.0, min(times) - now_ms) if times else None
-
-
-class QuietPoints:
-    """Checkpoint duties of one executor."""
-
-    def __init__(
-        self,
-        task: TaskRuntime,
-        checkpointer: TaskCheckpointer,
-        output: TaskOutput,
-        collector: TaskCollector,
-        guard: EmitThreadGuard | None,
-    ) -> None:
-        self.checkpointer = checkpointer
-        self._task = task
-        self._output = output
-        self._collector = collector
-        self._guard = guard
-
-    def can_take(self, frame: Frame, batch_begun: bool) -> bool:
-        """Return True if the next frame may be taken now. No batch spans a barrier."""
-        if frame.codec == BARRIER:
-            return not batch_begun
-        return self.checkpointer.may_take(frame.source_task)
-
-    def barrier(self, frame: Frame) -> None:
-        """Handle a barrier taken from data-in while no input is in progress."""
-        try:
-            align = self.checkpointer.barrier(frame)
-        except InvalidBarrier as error:
-            self._task.errors.record_exception(error, "input")
-            return
-        if align is not None:
-            self.align(align)
-
-    def run_due_work(self, now_ms: float) -> None:
-        """Do the work due between two calls of user code: timeouts, commits, and the begin of a checkpoint."""
-        self.checkpointer.tick(now_ms)
-        if self.checkpointer.written_bytes:
-            self._task.telemetry.count("__snapshot-bytes", self.checkpointer.written_bytes)
-            self.checkpointer.written_bytes = 0
-        if self._guard is not None:
-            self._guard.between_calls()
-            if self._guard.violation is not None:
-                self._task.errors.record_exception(self._guard.violation, "emit")
-        if self._task.errors.failed is not None:
-            return
-        if self.checkpointer.has_completed:
-            try:
-                self.checkpointer.complete()
-            except Exception as error:
-                self._task.errors.record_exception(error, "on_checkpoint_complete")
-            self._collector.route_pending()
-        align = self.checkpointer.due()
-        if align is not None:
-            self.align(align)
-
-    def align(self, align: SnapshotRequest) -> None:
-        """Take a quiet point."""
-        task, output, clock = self._task, self._output, self._task.clock
-        try:
-            self.checkpointer.prepare(align)
-            self._collector.route_all()
-            output.flush_early(clock() * 1000)
-            barriers = self.checkpointer.take(align, output.plan.routing_version, clock() * 1000, clock)
-        except Exception as error:
-            task.errors.record_exception(error, "pre_save")
-            return
-        output.append(barriers)
-        task.telemetry.latency("__snapshot-time-ms", self.checkpointer.snapshot_ms)

@@ -42,6 +42,7 @@ class TaskOutput:
         self._last_flush_ms = float("-inf")
         self._last_pickled = 0
         self._ready: list[Flush] = []  # made before their time
+        self.sent_frames: Counter[int] = Counter()  # data frames by task, where barriers name them
 
     def follow(self, now_ms: float, plan: PhysicalPlan) -> None:
         """Apply a new plan; an older one is ignored. Rows emitted under the old routing are routed by it."""
@@ -151,8 +152,9 @@ class TaskOutput:
         self.data_out.add(flush.weight())
         self._last_flush_ms = now_ms
         self._report()
-        if task.checkpointer is not None:
-            task.checkpointer.flushed(flush)
+        if task.keeps_state:
+            for frame in frames:
+                self.sent_frames[frame.destination_task] += 1
         if self._weight_estimator is not None and self._outbox.weights:
             self._weight_estimator.add_flush(flush)
         return [flush] if flush else []

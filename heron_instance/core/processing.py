@@ -34,16 +34,16 @@ class BatchCursor:
         self.rows = rows
         self.count = len(rows)
         self.acked = 0  # a bolt that does not ack itself: the tuples before this one are settled
-        self._left = iter(rows)
-        self.tuples = map(Tuple, self._left, range(self.count), [batch] * self.count)
+        self._rows = iter(rows)
+        self.tuples = map(Tuple, self._rows, range(self.count), [batch] * self.count)
 
     def position(self) -> int:
         """Return the index of the next tuple."""
-        return self.count - length_hint(self._left)
+        return self.count - length_hint(self._rows)
 
     def skip_all(self) -> None:
         """Skip all tuples, since the batch is processed as a whole."""
-        deque(self._left, 0)
+        deque(self._rows, 0)
 
 
 class DeadLetterProcessor:
@@ -52,7 +52,7 @@ class DeadLetterProcessor:
     def __init__(self, task: TaskRuntime, collector: BoltCollector, stream: str) -> None:
         self._task = task
         self._collector = collector
-        self._kept = task.state
+        self._state = task.state
         self._stream = stream
         collector.may_defer = True
         task.counts.count("__dead-letter-count", 0)
@@ -65,7 +65,7 @@ class DeadLetterProcessor:
             began, error = clock() if hooks else 0.0, None
             call = collector.deferred = DeferredEmits()
             collector.index = tup.index
-            self._kept.begin()
+            self._state.begin()
             try:
                 with task.user_code("process"):
                     process(tup)
@@ -77,7 +77,7 @@ class DeadLetterProcessor:
             finally:
                 collector.deferred, collector.index = None, UNANCHORED
             if error is None and not call.failed:
-                self._kept.keep()
+                self._state.keep()
                 call.release(collector.route_siblings)
             else:
                 self._undo(call)
@@ -88,7 +88,7 @@ class DeadLetterProcessor:
                 return
 
     def _undo(self, call: DeferredEmits) -> None:
-        self._kept.undo()
+        self._state.undo()
         call.forget()
 
     def _send_dead_letter(self, tup: Tuple, error: Exception | None, call: DeferredEmits) -> None:
@@ -129,7 +129,7 @@ class BatchProcessor:
         self._bolt = task.component
         self._auto_ack = bool(getattr(task.component, "auto_ack", False))
         self.batchwise = hasattr(task.component, "process_batch")
-        letters = dead_letter_stream(type(task.component)) if task.checkpointer is not None else None
+        letters = dead_letter_stream(type(task.component)) if task.keeps_state else None
         self._dead_letters = DeadLetterProcessor(task, collector, letters) if letters else None
 
     def process(self, work: BatchCursor, limit: int) -> None:

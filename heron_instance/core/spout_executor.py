@@ -30,6 +30,7 @@ from heron_instance.core.executor import Executor, RunResult, ms_until_first
 from heron_instance.core.outbox import Flush
 from heron_instance.core.pending import PendingWindow, make_pending_table
 from heron_instance.core.spout_collector import SpoutCollector, age_filter
+from heron_instance.core.state.checkpointer import TaskCheckpointer
 from heron_instance.core.task import ExecutorSetup, TaskRuntime
 from heron_runtime.model.dataflow import FailKind
 from heron_runtime.model.metrics import NEXT_TUPLE_COUNT, NEXT_TUPLE_LATENCY, PENDING_ACKED_COUNT, SPOUT_LAG
@@ -92,8 +93,9 @@ class Pacing:
 class EndOfInput:
     """End of input of one spout task, during one generation."""
 
-    def __init__(self, task: TaskRuntime) -> None:
+    def __init__(self, task: TaskRuntime, checkpointer: TaskCheckpointer | None) -> None:
         self._task = task
+        self._checkpointer = checkpointer
         self._saved: int | None = None  # the newest snapshot when the end was reached
         self.status = ""  # for the heartbeat; also read by the gateway thread
 
@@ -104,7 +106,7 @@ class EndOfInput:
 
     def update(self, idle: bool) -> None:
         """Ask the spout after an empty call. ``idle``: none of its tuples are in flight."""
-        task, checkpointer = self._task, self._task.checkpointer
+        task, checkpointer = self._task, self._checkpointer
         try:
             with task.user_code("at_end"):
                 ended = idle and task.component.at_end()
@@ -134,7 +136,7 @@ class SpoutExecutor(Executor):
         self._ack_delivery = AckDelivery(task, self.pending, self.collector, self.gate.budget, self._room_to_deliver)
         max_pending: int = setting(task.config, Keys.TOPOLOGY_MAX_SPOUT_PENDING)
         self.window = PendingWindow(max_pending, self.output.interval_ms)
-        self.at_end = EndOfInput(task)
+        self.at_end = EndOfInput(task, self.checkpointer)
         self._active = False
         self._finish_by_ms: float | None = None  # in a call: until when it may emit after a deactivation
         self._stream_manager: int | None = None
@@ -194,8 +196,8 @@ class SpoutExecutor(Executor):
             if wait_ms is not None:
                 return RunResult([], wait_ms, at_rest=True)
         output.data_out.adjust(now_ms)
-        if self.quiet_points is not None:
-            self.quiet_points.run_due_work(now_ms)
+        if self.checkpointer is not None:
+            self.checkpointer.run_due_work(now_ms)
         output.draining.tick(now_ms)
         self._settle(now_ms)
         self._ack_delivery.deliver()

@@ -12,7 +12,6 @@ import numpy as np
 from heron_instance.core.input_batch import FailureBuffer
 from heron_instance.core.outbox import Flush, Outbox
 from heron_instance.core.output_streams import Router
-from heron_instance.core.state.checkpointer import TaskCheckpointer
 from heron_instance.core.state.task_state import INITIAL_STATE, StateSetup, TaskState
 from heron_instance.core.task_metrics import CounterBuffer, TelemetrySink
 from heron_instance.core.user_code import Hooks, Lock, NoLock, ThreadInspector, UserCode, UserErrors
@@ -86,36 +85,25 @@ class TaskRuntime:
         policy = str(
             setting(config, Keys.TOPOLOGY_ON_EXCEPTION) or getattr(self.component, "exception_policy", "restart")
         )
-        self.errors = UserErrors(self.name, policy, self.counts, setup.telemetry, setup.wall)
+        self.keeps_state = setup.state is not None
+        self.errors = UserErrors(self.name, policy, self.counts, setup.telemetry, setup.wall, strict=self.keeps_state)
         self.hooks = Hooks(self.context, setup.task, self.counts.count, setup.clock)
         self.codec = make_values_codec(config, setup.load)
         self.router = Router(plan, setup.task, setup.rng, setup.load, self.context, self.tracked)
         self.outbox = Outbox(setup.task, self.codec, setup.clock)
         self.failures = FailureBuffer(self.name, setup.task)
-        self.checkpointer: TaskCheckpointer | None = None
-        if setup.state is not None:
-            self.errors.strict = True
-            self.checkpointer = TaskCheckpointer(
-                plan, setup.task, setup.incarnation, self.component, self.user_code,
-                make_values_codec(config, setup.load), setup.state, setup.wall,
-            )  # fmt: skip
-            self.state = self.checkpointer.state
-        else:
-            self.state = TaskState(plan, setup.task, self.component, INITIAL_STATE, setup.wall)
+        restored = INITIAL_STATE if setup.state is None else setup.state.restored
+        self.state = TaskState(plan, setup.task, self.component, restored, setup.wall)
+        if not self.keeps_state:  # a checkpointer binds the state that it restores
             bind_state(self.component, self.state.keyed, self.state.own)
         self.threads, self.wake = setup.threads, setup.wake
         self._started = False
 
     def initialize(self) -> None:
         """Initialize the component. Raises the exceptions of user code."""
-        self.state.pass_time()
-        if self.checkpointer is not None:
-            self.checkpointer.begin()
         with self.user_code("initialize"):
             self.component.initialize(dict(self.config), self.context)
         self._started = True
-        if self.checkpointer is not None:
-            self.checkpointer.settle()
 
     def close(self) -> None:
         """Close the component if it was initialized. Raises nothing."""

@@ -132,18 +132,22 @@ class UserCodeFailed(Exception):
 
 
 class UserErrors:
-    """Errors of one task. ``policy`` is ``fail`` or ``restart``; ``wall`` gives seconds since 1970."""
+    """Errors of one task. ``wall`` gives seconds since 1970.
+
+    ``policy`` is ``fail`` or ``restart``. A ``strict`` task restarts under either policy, since no record may fail.
+    """
 
     def __init__(
-        self, name: str, policy: str, counts: CounterBuffer, telemetry: TelemetrySink, wall: Callable[[], float]
-    ) -> None:
+        self, name: str, policy: str, counts: CounterBuffer, telemetry: TelemetrySink, wall: Callable[[], float],
+        *, strict: bool = False,
+    ) -> None:  # fmt: skip
         self.failed: UserCodeFailed | None = None  # once user code has raised under the policy ``restart``
         self._name = name
         self._policy = policy
         self._counts = counts
         self._telemetry = telemetry
         self._wall = wall
-        self.strict = False  # no record may fail
+        self.strict = strict
         self._letters = 0  # since the last log message
         self._letter_logged: float | None = None
         counts.count("__exception-count", 0)

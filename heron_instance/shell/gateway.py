@@ -182,10 +182,10 @@ class Gateway:
 
         Returns at once after the end of ``run``, since ``LeaveRequested`` is in the inbox then.
         """
-        left = self._leaving = Future()
-        self._call(self._leave, left)
+        done = self._leaving = Future()
+        self._call(self._leave, done)
         if not self._ended:  # else ``run`` sets the result at its end
-            left.result()
+            done.result()
 
     def join(self, generation: int) -> None:
         """Open a link of this generation. ``Linked`` is put into the inbox once it carries frames."""
@@ -232,8 +232,8 @@ class Gateway:
         self._generation = generation
         self._relink.set()
 
-    def _leave(self, left: Future[None]) -> None:
-        self._forget = left
+    def _leave(self, done: Future[None]) -> None:
+        self._forget = done
         self._set_generation(0)
 
     def _forget_all(self) -> None:

@@ -350,9 +350,9 @@ class InstanceProcess:
         for item in self.inbox.take(0):
             if isinstance(item, PlanArrived | Stop | LeaveRequested):
                 self.inbox.put(item)
-        left = [thread.name for thread in threading.enumerate() if thread not in threads and thread.is_alive()]
-        if left:
-            raise LeftoverThreads(f"close() has left threads running: {', '.join(left)}\nhint: end them in close()")
+        leftover = [thread.name for thread in threading.enumerate() if thread not in threads and thread.is_alive()]
+        if leftover:
+            raise LeftoverThreads(f"close() has left threads running: {', '.join(leftover)}\nhint: end them in close()")
 
     # On the gateway thread.
 

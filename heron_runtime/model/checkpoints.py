@@ -133,13 +133,13 @@ class Manifest:
 
         These are its own and, if it is the lowest of `tasks` (those of the component now), those of removed tasks.
         """
-        found = [
+        tokens = [
             token
             for part in self.parts
             if part.component == component and (part.task == task or (part.task not in tasks and task == min(tasks)))
             for token in part.tokens
         ]
-        return tuple(sorted(found))
+        return tuple(sorted(tokens))
 
     @property
     def tokens(self) -> frozenset[str]:
@@ -174,16 +174,16 @@ def next_manifest(
         ValueError: The parts do not belong to one checkpoint that follows ``base``, or their key groups differ from
             the tables.
     """
-    found = sorted(parts, key=lambda part: part.task)
-    kinds = {(part.checkpoint, part.generation, part.turn) for part in found}
-    if len(kinds) != 1 or len({part.task for part in found}) != len(found):
-        raise ValueError(f"these parts are of no one checkpoint: {[part.name for part in found]}")
+    ordered = sorted(parts, key=lambda part: part.task)
+    kinds = {(part.checkpoint, part.generation, part.turn) for part in ordered}
+    if len(kinds) != 1 or len({part.task for part in ordered}) != len(ordered):
+        raise ValueError(f"these parts are of no one checkpoint: {[part.name for part in ordered]}")
     ((checkpoint, generation, turn),) = kinds
     if turn != base.turn + 1 or checkpoint <= base.checkpoint:
         raise ValueError(f"checkpoint {checkpoint} of turn {turn} does not follow {base.checkpoint} of {base.turn}")
     layers = {}
     for component, table in sorted(tables.items()):
-        newest = [part for part in found if part.component == component]
+        newest = [part for part in ordered if part.component == component]
         for part in newest:
             if part.groups != groups_of(table, part.task):
                 raise ValueError(f"{part.name} of {component} holds other key groups than the plan gives to its task")
@@ -191,7 +191,7 @@ def next_manifest(
             raise ValueError(f"{component}: no task has written its key groups for checkpoint {checkpoint}")
         layers[component] = needed_layers((*base.layers.get(component, ()), *newest))
     return Manifest(
-        base.topology_id, checkpoint, generation, turn, plan, tuple(found), layers, dict(tables), code_digest,
+        base.topology_id, checkpoint, generation, turn, plan, tuple(ordered), layers, dict(tables), code_digest,
         dict(shapes or {}),
     )  # fmt: skip
 
@@ -206,14 +206,14 @@ def reading_plan(layers: Layers, groups: int) -> list[tuple[StatePart, int]]:
 
     Blocks are applied in this order. The first block of a group is a full one.
     """
-    found: list[tuple[StatePart, int]] = []
+    reads: list[tuple[StatePart, int]] = []
     open_groups = groups
     for part in reversed(layers):
         wanted = part.groups & open_groups
         if wanted:
-            found.append((part, wanted))
+            reads.append((part, wanted))
             open_groups &= ~(wanted & full_groups(part.turn))
-    return found[::-1]
+    return reads[::-1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,8 +80,8 @@ LEAST_FILES = 10_000
 def volume_bytes(config: Mapping[str, Any], packing: PackingPlan) -> int:
     """Return the granted bytes: `topology.volume.disk`, or the disk of its containers, at least 4 GiB."""
     stated = setting(config, Keys.TOPOLOGY_VOLUME_DISK)
-    asked = sum(plan.resources.disk_bytes for plan in packing.containers)
-    return max(DEFAULT_BYTES, asked) if stated is None else stated
+    requested_bytes = sum(plan.resources.disk_bytes for plan in packing.containers)
+    return max(DEFAULT_BYTES, requested_bytes) if stated is None else stated
 
 
 def volume_files(granted_bytes: int) -> int:

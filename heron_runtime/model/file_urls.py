@@ -28,8 +28,8 @@ _LEAST = 4  # characters; hiding a shorter secret would hide much of every text
 
 def scheme_of(url: str) -> str:
     """Return the scheme of a URL; empty for other text."""
-    scheme, found, _ = url.partition("://")
-    return scheme if found else ""
+    scheme, separator, _ = url.partition("://")
+    return scheme if separator else ""
 
 
 def shown_url(url: str) -> str:
@@ -47,16 +47,16 @@ def redacted(text: str, url: str, options: Mapping[str, Any]) -> str:
 
 
 def _secrets(url: str, options: Mapping[str, Any]) -> set[str]:
-    found = set(_leaves(options, secret=False))
+    secrets = set(_leaves(options, secret=False))
     if url and url != shown_url(url):
-        found.add(url)
+        secrets.add(url)
         rest = url.partition("://")[2]
         user, at, _ = rest.rpartition("@")
         if at:
-            found |= {user, user.partition(":")[2]}
-        found.add(url.partition("?")[2])
-    found |= {unquote(secret) for secret in found}
-    return {secret for secret in found if len(secret) >= _LEAST}
+            secrets |= {user, user.partition(":")[2]}
+        secrets.add(url.partition("?")[2])
+    secrets |= {unquote(secret) for secret in secrets}
+    return {secret for secret in secrets if len(secret) >= _LEAST}
 
 
 def _leaves(value: Any, *, secret: bool) -> Iterator[str]:

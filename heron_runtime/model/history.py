@@ -173,14 +173,14 @@ class TopologySummary:
     @classmethod
     def from_json(cls, text: str) -> TopologySummary:
         """Parse the file. Raises ValueError, KeyError or TypeError if it is invalid."""
-        found: dict[str, Any] = json.loads(text)
+        document: dict[str, Any] = json.loads(text)
         parts = tuple(
             ComponentSummary(
                 p["name"], bool(p["is_spout"]), int(p["parallelism"]), tuple((a, b) for a, b in p["inputs"])
             )
-            for p in found["parts"]
+            for p in document["parts"]
         )
-        return cls(float(found["submitted_at"]), str(found["plan"]), int(found["containers"]), parts)
+        return cls(float(document["submitted_at"]), str(document["plan"]), int(document["containers"]), parts)
 
 
 def exact(total: float) -> float:
@@ -217,10 +217,10 @@ def compacted_name(container: int, first: int, last: int) -> str:
 
 def span_of(name: str) -> tuple[int, int, int] | None:
     """Return container, first and last number of a file, or None for a name of another kind."""
-    found = _NAME.fullmatch(name)
-    if found is None:
+    match = _NAME.fullmatch(name)
+    if match is None:
         return None
-    container, first, last = found.groups()
+    container, first, last = match.groups()
     return int(container), int(first), int(last or first)
 
 
@@ -241,15 +241,15 @@ def covering(names: Iterable[str]) -> list[str]:
 
     Files within the span of another file are left out.
     """
-    kept: list[str] = []
+    names_kept: list[str] = []
     reach: dict[int, int] = {}  # container to the last number that is covered
     every = {name: span_of(name) for name in names}
     spans = [(span, name) for name, span in every.items() if span is not None]
     for (container, _, last), name in sorted(spans, key=lambda item: (item[0][0], item[0][1], -item[0][2])):
         if last > reach.get(container, -1):
-            kept.append(name)
+            names_kept.append(name)
             reach[container] = last
-    return sorted(name for name, span in every.items() if span is None) + kept
+    return sorted(name for name, span in every.items() if span is None) + names_kept
 
 
 def roll_up(rows: list[MetricRow], level: str) -> list[MetricRow]:
@@ -257,12 +257,12 @@ def roll_up(rows: list[MetricRow], level: str) -> list[MetricRow]:
 
     This is the plain Python equivalent of the job on Spark.
     """
-    found: dict[Key, MetricRow] = {}
+    rows_by_key: dict[Key, MetricRow] = {}
     for row in rows:
         start = bucket(row.start_ms, level)
         fresh = MetricRow(start, *row.key[1:])
-        found.setdefault(fresh.key, fresh).add(row)
-    return [found[key] for key in sorted(found)]
+        rows_by_key.setdefault(fresh.key, fresh).add(row)
+    return [rows_by_key[key] for key in sorted(rows_by_key)]
 
 
 def _best(choose: Any, one: float | None, other: float | None) -> float | None:

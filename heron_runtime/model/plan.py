@@ -221,10 +221,10 @@ class PhysicalPlan:
 
     @cached_property
     def _tasks_of(self) -> Mapping[str, tuple[int, ...]]:
-        found: dict[str, list[int]] = {spec.name: [] for spec in self.topology.components}
+        tasks_by_component: dict[str, list[int]] = {spec.name: [] for spec in self.topology.components}
         for task in sorted(self._tasks):
-            found[self._tasks[task][1].component].append(task)
-        return {name: tuple(tasks) for name, tasks in found.items()}
+            tasks_by_component[self._tasks[task][1].component].append(task)
+        return {name: tuple(tasks) for name, tasks in tasks_by_component.items()}
 
     @cached_property
     def streams(self) -> tuple[tuple[str, str], ...]:

@@ -250,5 +250,5 @@ ALL_SETTINGS: Mapping[str, Setting[Any]] = {row.name: row for row in vars(Keys).
 
 def setting(values: Mapping[str, Any], key: Setting[T]) -> T:
     """Return the value of ``key`` in ``values``, or its default."""
-    found = values.get(key.name)
-    return cast(T, key.default if found is None else found)
+    value = values.get(key.name)
+    return cast(T, key.default if value is None else value)

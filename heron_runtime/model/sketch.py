@@ -103,13 +103,13 @@ class Sketch:
             if not total or not 0 <= q <= 1:
                 answers.append(None)
                 continue
-            rank, below, found = q * (total - 1), 0.0, keys[-1]
+            rank, below, quantile_key = q * (total - 1), 0.0, keys[-1]
             for key in keys:
                 below += self.bins[key]
                 if below > rank:
-                    found = key
+                    quantile_key = key
                     break
-            answers.append(value_of(found))
+            answers.append(value_of(quantile_key))
         return answers
 
     def count_up_to(self, bound: float) -> float:

@@ -166,9 +166,9 @@ class LinkStream(asyncio.BufferedProtocol):
             if self._end is not None:
                 raise LinkLost("closed in the middle of the handshake")
             await self._wait_for_frames()
-        found, body = self._take()
-        if found != tag:
-            raise _unexpected(found, body, tag)
+        received, body = self._take()
+        if received != tag:
+            raise _unexpected(received, body, tag)
         return bytes(body)
 
     def say(self, tag: Tag, body: bytes = b"") -> None:

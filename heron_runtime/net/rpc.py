@@ -184,23 +184,30 @@ def _unary(name: str, request: Any, reply: Any) -> RpcMethod:
     return RpcMethod(name, CallShape.UNARY, request.encode, request.decode, reply.encode, reply.decode)
 
 
-def _both_ways(name: str, request: Any, reply: Any) -> RpcMethod:
+def _bidirectional(name: str, request: Any, reply: Any) -> RpcMethod:
     return RpcMethod(name, CallShape.BIDIRECTIONAL, request.encode, request.decode, reply.encode, reply.decode)
+
+
+class _PacketCodec:
+    """Codec of packets, in the form of ``message_codecs``."""
+
+    encode = staticmethod(encode_packet)
+    decode = staticmethod(decode_packet)
 
 
 # Served by the stream manager over TCP; called by the peer with the lower container number.
 PEER_SERVICE = RpcService(
     "heronry.v1.StreamManagerForPeers",
     (
-        RpcMethod("Data", CallShape.BIDIRECTIONAL, encode_packet, decode_packet, encode_packet, decode_packet),
-        _both_ways("Control", message_codecs.PEER_CONTROL, message_codecs.PEER_CONTROL),
+        _bidirectional("Data", _PacketCodec, _PacketCodec),
+        _bidirectional("Control", message_codecs.PEER_CONTROL, message_codecs.PEER_CONTROL),
     ),
 )
 # Served by the topology master.
 MASTER_SERVICE = RpcService(
     "heronry.v1.TopologyMaster",
     (
-        _both_ways("StreamManager", message_codecs.TO_MASTER, message_codecs.FROM_MASTER),
+        _bidirectional("StreamManager", message_codecs.TO_MASTER, message_codecs.FROM_MASTER),
         _unary("SetState", message_codecs.SET_STATE, message_codecs.MASTER_STATUS),
         _unary("TakeCheckpoint", message_codecs.TAKE_CHECKPOINT, message_codecs.MASTER_STATUS),
         _unary("RestoreState", message_codecs.RESTORE_STATE, message_codecs.MASTER_STATUS),

@@ -154,7 +154,7 @@ def read_credential(file: str | Path) -> StoreCredential:
 
 
 def _parse(path: Path, data: bytes) -> StoreCredential:
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     try:
         lines = data.decode().splitlines()
     except UnicodeDecodeError:
@@ -169,13 +169,13 @@ def _parse(path: Path, data: bytes) -> StoreCredential:
         user, _, password = value.partition(":")
         field = (_RIGHTS | _OF_TOPOLOGY).get(right, "")
         pem = _PEM.get(right.removesuffix(_FILE), "")
-        if pem and value and pem not in found:
-            found[pem] = _pem_of(path, right, value)
-        elif field and field not in found and user and password:
-            found[field] = value
+        if pem and value and pem not in fields:
+            fields[pem] = _pem_of(path, right, value)
+        elif field and field not in fields and user and password:
+            fields[field] = value
         else:
             raise StoreError(f"{path}, line {number} is not understood; write {_EXAMPLE}, each once")
-    credential = StoreCredential(**found)
+    credential = StoreCredential(**fields)
     operators = credential.cluster or credential.reader
     if not operators and not (credential.topology and credential.cluster_id):
         raise StoreError(f"{path} contains no credential; write {_EXAMPLE}")

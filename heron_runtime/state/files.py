@@ -65,10 +65,10 @@ def traces_of(paths: Sequence[str]) -> tuple[Trace, ...]:
 
 def _trace(path: str) -> Trace:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @dataclass(slots=True)

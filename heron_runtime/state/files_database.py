@@ -85,8 +85,8 @@ class Database:
     def damage(self) -> list[str]:
         """Return the findings of SQLite's own check; empty if the file is sound."""
         with self.read() as connection:
-            found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(5)")]
-        return [] if found == ["ok"] else found
+            report = [str(row[0]) for row in connection.execute("PRAGMA quick_check(5)")]
+        return [] if report == ["ok"] else report
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
@@ -115,8 +115,8 @@ class Database:
         """Return the connection; reopen it if the file was replaced, since SQLite would keep the removed one."""
         if self._connection is None:
             raise StoreUnavailable("the state store is not open yet, or not any more")
-        found = os.stat(self.path)
-        if (found.st_dev, found.st_ino) != self._file:
+        status = os.stat(self.path)
+        if (status.st_dev, status.st_ino) != self._file:
             self._connection.close()
             self._connect()
         return self._connection
@@ -130,13 +130,13 @@ class Database:
             check_same_thread=False,
         )
         try:
-            found = os.stat(self.path)
+            status = os.stat(self.path)
             _patiently(self.wait_secs, lambda: _set_up(connection, self.path))
         except BaseException:
             connection.close()
             raise
         self._connection = connection
-        self._file = (found.st_dev, found.st_ino)
+        self._file = (status.st_dev, status.st_ino)
 
 
 def _patiently(wait_secs: float, attempt: Callable[[], None]) -> None:
@@ -224,8 +224,8 @@ def is_known(connection: sqlite3.Connection, session: str) -> bool:
 def owners_of(connection: sqlite3.Connection, looked: Mapping[str, Seen]) -> frozenset[str]:
     """Return the sessions that own any of the nodes in `looked`."""
     paths = {path for seen in looked.values() for path, _, _ in seen}
-    found = (connection.execute("SELECT owner FROM nodes WHERE path = ?", (path,)).fetchone() for path in paths)
-    return frozenset(str(row[0]) for row in found if row is not None and row[0] is not None)
+    rows = (connection.execute("SELECT owner FROM nodes WHERE path = ?", (path,)).fetchone() for path in paths)
+    return frozenset(str(row[0]) for row in rows if row is not None and row[0] is not None)
 
 
 def lookup(connection: sqlite3.Connection, path: str) -> Record | None:
@@ -284,12 +284,12 @@ class FilesTree:
         """Return each node, or None."""
         with self.reader.read() as connection:
             records = [lookup(connection, path) for path in paths]
-            alive = self.alive({found.owner for found in records if found is not None and found.owner is not None})
+            alive = self.alive({record.owner for record in records if record is not None and record.owner is not None})
         return [
             None
-            if found is None or (found.owner is not None and found.owner not in alive)
-            else Node(found.data, found.version, found.owner is not None)
-            for found in records
+            if record is None or (record.owner is not None and record.owner not in alive)
+            else Node(record.data, record.version, record.owner is not None)
+            for record in records
         ]
 
     def children(self, path: str) -> list[str]:
@@ -300,8 +300,8 @@ class FilesTree:
                 "SELECT path, owner FROM nodes WHERE path > ?1 || '/' AND path < ?1 || '0'", (path,)
             ).fetchall()
             alive = self.alive({owner for _, owner in rows if owner is not None})
-            found = {p[len(path) + 1 :].partition("/")[0] for p, owner in rows if owner is None or owner in alive}
-            return sorted(found)
+            names = {p[len(path) + 1 :].partition("/")[0] for p, owner in rows if owner is None or owner in alive}
+            return sorted(names)
 
     def identity(self) -> str:
         """Return the random text that this database got when it was created."""

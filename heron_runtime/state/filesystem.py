@@ -102,12 +102,12 @@ def prepare_folder(folder: Path, database: Path) -> None:
 
 
 def _make_private(folder: Path, database: Path) -> None:
-    found = folder.stat()
-    if found.st_uid != os.geteuid() and os.geteuid() != 0:
+    status = folder.stat()
+    if status.st_uid != os.geteuid() and os.geteuid() != 0:
         raise StoreError(
-            f"{folder} belongs to another user (uid {found.st_uid}). Set HERONRY_HOME to a folder of yours."
+            f"{folder} belongs to another user (uid {status.st_uid}). Set HERONRY_HOME to a folder of yours."
         )
-    if stat.S_IMODE(found.st_mode) & 0o077:
+    if stat.S_IMODE(status.st_mode) & 0o077:
         if not database.exists() and any(folder.iterdir()):
             raise StoreError(
                 f"{folder} is not empty and is accessible to other users. Choose an empty folder for the state store."

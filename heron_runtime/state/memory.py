@@ -105,7 +105,8 @@ class MemoryStore:
             records = [self.tree.nodes.get(path) for path in paths]
         _make(calls)
         return [
-            None if found is None else Node(found.data, found.version, found.owner is not None) for found in records
+            None if record is None else Node(record.data, record.version, record.owner is not None)
+            for record in records
         ]
 
     def children(self, path: str) -> list[str]:

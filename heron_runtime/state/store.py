@@ -247,8 +247,8 @@ def check_identity(store: StateStore, expected: str) -> None:
         StoreReplaced: It is another one.
         StoreError: The store does not answer.
     """
-    if expected and (found := store_identity(store)) != expected:
-        raise StoreReplaced("its contents have another identity than before" if found else "it is empty")
+    if expected and (identity := store_identity(store)) != expected:
+        raise StoreReplaced("its contents have another identity than before" if identity else "it is empty")
 
 
 class Right(Enum):

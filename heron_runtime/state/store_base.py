@@ -69,27 +69,27 @@ def evaluate(
     versions: list[int] = []
     for index, operation in enumerate(operations):
         path = operation.path
-        found = writes[path] if path in writes else lookup(path)
+        record = writes[path] if path in writes else lookup(path)
         match operation:
             case Create(_, data, ephemeral):
-                if found is not None:
+                if record is not None:
                     raise NodeExists(path, index, "exists already")
                 if ephemeral and session is None:
                     raise SessionLost(path, index, "the session that should own this node is over")
-                found = writes[path] = Record(data, 0, session if ephemeral else None, change)
+                record = writes[path] = Record(data, 0, session if ephemeral else None, change)
             case Set(_, data, version):
-                found = _expect(found, path, index, version)
-                found = writes[path] = replace(found, data=data, version=found.version + 1)
+                record = _expect(record, path, index, version)
+                record = writes[path] = replace(record, data=data, version=record.version + 1)
             case Delete(_, version):
-                _expect(found, path, index, version)
-                found = writes[path] = None
+                _expect(record, path, index, version)
+                record = writes[path] = None
             case Check(_, version):
-                found = _expect(found, path, index, version)
+                record = _expect(record, path, index, version)
             case CheckOwner():
-                found = _expect(found, path, index, None)
-                if session is None or found.owner != session:
+                record = _expect(record, path, index, None)
+                if session is None or record.owner != session:
                     raise BadVersion(path, index, "belongs to another session")
-        versions.append(DELETED_VERSION if found is None else found.version)
+        versions.append(DELETED_VERSION if record is None else record.version)
     return Changes(versions, writes)
 
 
@@ -98,12 +98,12 @@ def needs_session(operations: Sequence[Operation]) -> bool:
     return any(isinstance(o, CheckOwner) or (isinstance(o, Create) and o.ephemeral) for o in operations)
 
 
-def _expect(found: Record | None, path: str, index: int, version: int | None) -> Record:
-    if found is None:
+def _expect(record: Record | None, path: str, index: int, version: int | None) -> Record:
+    if record is None:
         raise NoNode(path, index, "does not exist")
-    if version is not None and found.version != version:
-        raise BadVersion(path, index, f"expected version {version}, found {found.version}")
-    return found
+    if version is not None and record.version != version:
+        raise BadVersion(path, index, f"expected version {version}, found {record.version}")
+    return record
 
 
 log = logging.getLogger(__name__)

@@ -287,17 +287,17 @@ def clear(store: StateStore, name: str) -> None:
 
 
 def _empty(store: StateStore, name: str) -> None:
-    found = [f"{folder}/{child}" for folder in paths.folders(name) for child in store.children(folder)]
+    nodes = [f"{folder}/{child}" for folder in paths.folders(name) for child in store.children(folder)]
     store.commit(
-        [Delete(path) for path in found[: MAX_OPERATIONS - 1]]
+        [Delete(path) for path in nodes[: MAX_OPERATIONS - 1]]
     )  # one for a leader's fence; nodes of the dead go with any transaction
 
 
 def clear_orphans(store: StateStore) -> None:
     """Remove leftover nodes of topologies that no longer exist. Raises StoreError."""
     kinds = (paths.MASTERS, paths.PHYSICAL_PLANS, paths.CONTAINERS, paths.SCHEDULERS)
-    left = {name for kind in kinds for name in store.children(kind)}
-    for name in sorted(left - set(store.children(paths.EXECUTION_STATES))):
+    names = {name for kind in kinds for name in store.children(kind)}
+    for name in sorted(names - set(store.children(paths.EXECUTION_STATES))):
         log.info("removing what is left of %s in the state store", name)
         clear(store, name)
 
@@ -384,8 +384,8 @@ def containers(store: StateStore, name: str) -> tuple[ContainerLocation, ...]:
     """Read the addresses of the containers of ``name``, in order of number, of any submission."""
     numbers = sorted(int(child) for child in store.children(paths.containers(name)) if child.isdecimal())
     places = [paths.container(name, n) for n in numbers]
-    found = (decoded(*one, codec.CONTAINER_LOCATION) for one in zip(places, store.get_all(places), strict=True))
-    return tuple(location for location in found if location is not None)
+    locations = (decoded(*one, codec.CONTAINER_LOCATION) for one in zip(places, store.get_all(places), strict=True))
+    return tuple(location for location in locations if location is not None)
 
 
 def list_topologies(store: StateStore) -> tuple[ExecutionState, ...]:
@@ -397,28 +397,28 @@ def list_topologies(store: StateStore) -> tuple[ExecutionState, ...]:
     names = store.children(paths.EXECUTION_STATES)
     places = [paths.execution_state(name) for name in names]
     executions, wanted = read_each(store, places), read_each(store, [paths.wanted_state(name) for name in names])
-    found = []
-    for name, place, execution, asked in zip(names, places, executions, wanted, strict=True):
+    states = []
+    for name, place, execution, wanted_node in zip(names, places, executions, wanted, strict=True):
         try:
             state = decoded(place, execution, codec.EXECUTION_STATE)
         except StoreError as error:
             log.warning("%s", error)
             continue
         if state is not None and state.topology == name:
-            found.append(_with_wanted(state, asked))
+            states.append(_with_wanted(state, wanted_node))
         elif state is not None:
             log.warning("the record of topology %r is that of %r: it was forged", name, state.topology[:64])
-    return tuple(found)
+    return tuple(states)
 
 
 def with_wanted(execution: ExecutionState, wanted: Node | None) -> ExecutionState:
     """Return ``execution`` with the state that was requested last. Raises DamagedNode."""
-    found = decoded(paths.wanted_state(execution.topology), wanted, codec.WANTED_STATE)
-    if found is None:
+    wanted_state = decoded(paths.wanted_state(execution.topology), wanted, codec.WANTED_STATE)
+    if wanted_state is None:
         return execution
-    if found.topology_id != execution.topology_id or found.state is TopologyState.KILLED:
+    if wanted_state.topology_id != execution.topology_id or wanted_state.state is TopologyState.KILLED:
         return execution  # it is of an earlier submission, or KILLED, which a topology cannot request for itself
-    return replace(execution, state=found.state)
+    return replace(execution, state=wanted_state.state)
 
 
 def _with_wanted(execution: ExecutionState, wanted: Node | StoreError | None) -> ExecutionState:
@@ -437,8 +437,8 @@ def _with_wanted(execution: ExecutionState, wanted: Node | StoreError | None) ->
 
 def _topology_id(name: str, execution: Node | None) -> str | None:
     """Return the id of the topology, or None if it does not exist. Raises StoreError if the node cannot be read."""
-    found = decoded(paths.execution_state(name), execution, codec.EXECUTION_STATE)
-    return None if found is None else str(found.topology_id)
+    state = decoded(paths.execution_state(name), execution, codec.EXECUTION_STATE)
+    return None if state is None else str(state.topology_id)
 
 
 def _here(location: Any, topology_id: str) -> Any:

@@ -269,14 +269,14 @@ class ZookeeperStore:
     def get_all(self, paths: Sequence[str]) -> list[Node | None]:
         """Return the nodes. One server reads them in this order, after one sync."""
         full = [self._full(check_node(path)) for path in paths]
-        found = self._link.ask(paths, lambda client: [client.get_async(path) for path in full])
-        return [None if one is None else Node(one[0], one[1].version, one[1].ephemeralOwner != 0) for one in found]
+        nodes = self._link.ask(paths, lambda client: [client.get_async(path) for path in full])
+        return [None if one is None else Node(one[0], one[1].version, one[1].ephemeralOwner != 0) for one in nodes]
 
     def children(self, path: str) -> list[str]:
         """Return the names directly below ``path``, sorted."""
         full = self._full(check_folder(path))
-        (found,) = self._link.ask(path, lambda client: [client.get_children_async(full)])
-        return sorted(found or ())
+        (names,) = self._link.ask(path, lambda client: [client.get_children_async(full)])
+        return sorted(names or ())
 
     def commit(self, operations: Sequence[Operation]) -> list[int]:
         """Apply all operations, or none. Raises a subclass of TransactionFailed, StoreUnavailable or StoreError."""

@@ -28,9 +28,9 @@ READ_BY_ALL = ACL(Permissions.READ, Id("world", "anyone"))
 log = logging.getLogger(__name__)
 
 
-def done(asked: Any) -> Any:
+def done(request: Any) -> Any:
     """Return the result of an asynchronous call of kazoo. Raises KazooTimeoutError instead of waiting forever."""
-    return asked.get(timeout=ANSWER_SECS)
+    return request.get(timeout=ANSWER_SECS)
 
 
 def checked_root(path: str) -> str:
@@ -49,12 +49,12 @@ def rights(credential: StoreCredential | None) -> list[ACL]:
     """Return the ACL of every node that a client with this credential creates."""
     if credential is None:
         return list(OPEN_ACL_UNSAFE)
-    found = [ACL(Permissions.ALL, Id(_DIGEST, credential.control))]
+    entries = [ACL(Permissions.ALL, Id(_DIGEST, credential.control))]
     if credential.readers:
-        found.append(ACL(Permissions.READ, Id(_DIGEST, credential.readers)))
+        entries.append(ACL(Permissions.READ, Id(_DIGEST, credential.readers)))
     if credential.topology:
-        found.append(ACL(Permissions.READ | Permissions.WRITE, Id(_DIGEST, credential.identity)))
-    return found
+        entries.append(ACL(Permissions.READ | Permissions.WRITE, Id(_DIGEST, credential.identity)))
+    return entries
 
 
 def entry(identity: str, right: Right) -> ACL:
@@ -116,8 +116,8 @@ def _claim_below(client: KazooClient, path: str, acl: list[ACL], depth: int) -> 
     try:
         for name in done(client.get_children_async(path)) if depth < MAX_SEGMENTS else ():
             _claim_below(client, f"{path}/{name}", acl, depth + 1)
-        found = done(client.get_acls_async(path))[0]
-        granted = [one for one in found if one == READ_BY_ALL or one.id.id.startswith(TOPOLOGY_USER)]
+        entries = done(client.get_acls_async(path))[0]
+        granted = [one for one in entries if one == READ_BY_ALL or one.id.id.startswith(TOPOLOGY_USER)]
         done(client.set_acls_async(path, [*acl, *granted]))
     except NoNodeError:
         pass  # it was removed meanwhile

@@ -180,19 +180,19 @@ def unreachable(
     servers: Sequence[tuple[str, int]], wait_secs: float, tls: ssl.SSLContext | None = None
 ) -> StoreUnavailable:
     """Return the error for a session that did not begin. Probes each server, which takes up to two seconds each."""
-    found = "; ".join(f"{host}:{port} {_probe(host, port, tls)}" for host, port in servers)
+    results = "; ".join(f"{host}:{port} {_probe(host, port, tls)}" for host, port in servers)
     return StoreUnavailable(
-        f"no ZooKeeper server gave a session within {wait_secs:g} s: {found}. "
+        f"no ZooKeeper server gave a session within {wait_secs:g} s: {results}. "
         "Start the servers (a majority of an ensemble), or correct the store's URL"
     )
 
 
 def _probe(host: str, port: int, tls: ssl.SSLContext | None) -> str:
     try:
-        with socket.create_connection((host, port), PROBE_SECS) as found:
-            if tls is None and speaks_tls(found):
+        with socket.create_connection((host, port), PROBE_SECS) as connection:
+            if tls is None and speaks_tls(connection):
                 return "requires TLS: write zookeeper+tls:// in the store's URL"
-            trouble = refusal_of(found, host, tls) if tls is not None else ""
+            trouble = refusal_of(connection, host, tls) if tls is not None else ""
             return trouble or "accepts connections, but no sessions (no majority of servers, or no ZooKeeper)"
     except socket.gaierror:
         return "is an unknown host"
@@ -380,8 +380,8 @@ class ZookeeperConnection:
             client, generation = self.reach(deadline)
             answers: list[Any] = []
             try:
-                asked = [client.sync_async(self.root), *questions(client)]
-                for path, question in zip(named, asked, strict=False):  # noqa: B007  # read where it fails
+                requests = [client.sync_async(self.root), *questions(client)]
+                for path, question in zip(named, requests, strict=False):  # noqa: B007  # read where it fails
                     answers.append(_answer(question, usual, self.wait_secs))
             except (ConnectionLoss, SessionExpiredError) as error:
                 if time.monotonic() >= deadline:
@@ -438,9 +438,9 @@ class ZookeeperConnection:
             self._tell(state)
 
 
-def _answer(asked: Any, usual: type[Exception] | tuple[type[Exception], ...], timeout_secs: float) -> Any:
+def _answer(request: Any, usual: type[Exception] | tuple[type[Exception], ...], timeout_secs: float) -> Any:
     try:
-        return asked.get(timeout=timeout_secs)
+        return request.get(timeout=timeout_secs)
     except usual:
         return None
 

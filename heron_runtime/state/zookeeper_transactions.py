@@ -120,7 +120,7 @@ def to_look_at(operations: Sequence[Operation]) -> list[str]:
 
 def ops(operations: Sequence[Operation], seen: Mapping[str, NodeSnapshot]) -> list[Op]:
     """Translate a transaction to the ops of a ``multi``. ``seen`` holds snapshots of the paths of ``to_look_at``."""
-    known = {path: _Node(found.version, found.mine) for path, found in seen.items()}
+    known = {path: _Node(snapshot.version, snapshot.mine) for path, snapshot in seen.items()}
     made: list[Op] = []
     for index, operation in enumerate(operations):
         path = operation.path

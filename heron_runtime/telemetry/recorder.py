@@ -50,20 +50,20 @@ class EventBuffer:
         self._events: deque[TopologyEvent] = deque(maxlen=MAX_EVENTS)
         self._windows: dict[Series, _Window] = {}
 
-    def note(self, found: TopologyEvent, what: str = "") -> None:
+    def note(self, event: TopologyEvent, what: str = "") -> None:
         """Record an event at its own time."""
-        self.settle(found.time)
-        series = (found.kind, found.component, what)
+        self.settle(event.time)
+        series = (event.kind, event.component, what)
         if series not in self._windows and len(self._windows) >= MAX_SERIES:
-            series = (found.kind, "", "")
-        window = self._windows.setdefault(series, _Window(found.time))
-        found = replace(found, text=found.text[:MAX_TEXT], detail=_cut(found.detail))
+            series = (event.kind, "", "")
+        window = self._windows.setdefault(series, _Window(event.time))
+        event = replace(event, text=event.text[:MAX_TEXT], detail=_cut(event.detail))
         if window.single < MAX_SINGLE:
             window.single += 1
-            self._tell(found)
+            self._tell(event)
         else:
             before = window.waits.count if window.waits is not None else 0
-            window.waits = replace(found, count=before + found.count)
+            window.waits = replace(event, count=before + event.count)
 
     def settle(self, now: float, *, at_once: bool = False) -> None:
         """Report the folded events of windows that are over (`at_once`: of all). A clock set back also ends windows."""
@@ -83,8 +83,8 @@ class EventBuffer:
         assert all(window.single <= MAX_SINGLE for window in self._windows.values())
         assert len(self._events) <= min(self.count, MAX_EVENTS)
 
-    def _tell(self, found: TopologyEvent) -> None:
-        self._events.append(found)
+    def _tell(self, event: TopologyEvent) -> None:
+        self._events.append(event)
         self.count += 1
 
 
@@ -94,8 +94,8 @@ def new_events(before: ProcessMetrics | None, now: ProcessMetrics) -> tuple[tupl
     `before` is None for the first report.
     """
     fresh = now.happened - (before.happened if before is not None else 0)
-    found = now.happenings[max(0, len(now.happenings) - fresh) :] if fresh > 0 else ()
-    return found, max(0, fresh - len(found))
+    events = now.happenings[max(0, len(now.happenings) - fresh) :] if fresh > 0 else ()
+    return events, max(0, fresh - len(events))
 
 
 def _cut(detail: str) -> str:

@@ -98,21 +98,21 @@ def decode_manifest(data: bytes) -> Manifest:
     if _checksum(body) != checksum:
         raise MalformedMessage("it is damaged: its checksum does not match")
     try:
-        found = msgspec.json.decode(body, type=_Manifest)
+        manifest = msgspec.json.decode(body, type=_Manifest)
     except (*UNREADABLE, RecursionError) as error:  # a checksum proves integrity, not the identity of the writer
         raise MalformedMessage(f"it is not a manifest: {error}") from None
-    if any(len(table) > KEY_GROUPS for table in found.tables.values()):
+    if any(len(table) > KEY_GROUPS for table in manifest.tables.values()):
         raise MalformedMessage(f"it is not a manifest: a table has more than {KEY_GROUPS} key groups")
     return Manifest(
-        found.topology_id, found.checkpoint, found.generation, found.turn,
-        PlanVersion(found.plan.epoch, found.plan.number), _parts(found.parts),
-        {component: _parts(parts) for component, parts in found.layers.items()}, found.tables, found.code_digest,
-        found.shapes, found.adopted,
+        manifest.topology_id, manifest.checkpoint, manifest.generation, manifest.turn,
+        PlanVersion(manifest.plan.epoch, manifest.plan.number), _parts(manifest.parts),
+        {component: _parts(parts) for component, parts in manifest.layers.items()}, manifest.tables,
+        manifest.code_digest, manifest.shapes, manifest.adopted,
     )  # fmt: skip
 
 
-def _parts(found: tuple[_Part, ...]) -> tuple[StatePart, ...]:
-    return tuple(part.part() for part in found)
+def _parts(parts: tuple[_Part, ...]) -> tuple[StatePart, ...]:
+    return tuple(part.part() for part in parts)
 
 
 def _plain(value: Any, name: str = "") -> Any:

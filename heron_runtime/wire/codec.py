@@ -140,10 +140,10 @@ _CONVERTERS: dict[tuple[type, type[Message]], _Converter] = {}
 
 def _converter(python_type: type, message_type: type[Message]) -> _Converter:
     key = python_type, message_type
-    found = _CONVERTERS.get(key)
-    if found is None:
-        found = _CONVERTERS[key] = _make_converter(*key)
-    return found
+    converter = _CONVERTERS.get(key)
+    if converter is None:
+        converter = _CONVERTERS[key] = _make_converter(*key)
+    return converter
 
 
 def _make_converter(python_type: type, message_type: type[Message]) -> _Converter:

@@ -106,7 +106,7 @@ class _Evaluation:
         self._fetch = fetch
         self._minutes = minutes
         self._inside = frozenset(minutes)
-        self._left = MAX_POINTS
+        self._points_left = MAX_POINTS
         self._fetched: dict[TimeSeries, QueryResult] = {}
 
     def result(self, node: QueryNode) -> QueryResult:
@@ -136,8 +136,8 @@ class _Evaluation:
                 return QueryResult(tuple(best[:k]), result.multivariate)
 
     def _touch(self, points: int) -> None:
-        self._left -= points
-        if self._left < 0:
+        self._points_left -= points
+        if self._points_left < 0:
             raise QueryError(f"the query would process more than {MAX_POINTS} points; {_CURE}")
 
     def _touched(self, result: QueryResult) -> QueryResult:

@@ -350,14 +350,14 @@ def _unimportable(cls: type) -> Iterator[str]:
     if "<" in cls.__qualname__:
         yield f"class {cls.__qualname__} is defined inside a function; move it to the top level of its module"
         return
-    found: Any = sys.modules.get(cls.__module__)
-    if found is None:
+    value: Any = sys.modules.get(cls.__module__)
+    if value is None:
         return
     for name in cls.__qualname__.split("."):
-        found = getattr(found, name, None)
-    if found is not cls:
+        value = getattr(value, name, None)
+    if value is not cls:
         yield (
-            f"{class_path(cls)} leads to {found!r}, not to the class used here; classes are imported by their names, "
+            f"{class_path(cls)} leads to {value!r}, not to the class used here; classes are imported by their names, "
             "so each needs a unique name"
         )
 

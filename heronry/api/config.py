@@ -270,8 +270,8 @@ def _row(key: Any, component: bool, operator: bool) -> Setting[Any] | None:
 
 
 def _nearest_key(key: str) -> str:
-    found = difflib.get_close_matches(key.lower().replace("_", "."), ALL_SETTINGS, n=1, cutoff=0.6)
-    near = f"the nearest is {found[0]!r}" if found else "all keys are constants of heronry.Config"
+    matches = difflib.get_close_matches(key.lower().replace("_", "."), ALL_SETTINGS, n=1, cutoff=0.6)
+    near = f"the nearest is {matches[0]!r}" if matches else "all keys are constants of heronry.Config"
     return f"{near} (keys of your own begin with {USER_PREFIX!r})"
 
 

@@ -200,11 +200,11 @@ def _plugged_in(setting: Setting[Any], name: str) -> str:
     """A name that is offered. A serializer's becomes its ``module:Class``, so that instances need not look for it."""
     point = PACKING if setting is Keys.TOPOLOGY_PACKING else SERIALIZERS
     try:
-        found = point.find(name)
+        extension = point.find(name)
     except ExtensionError as error:
         own = "" if point is PACKING else "; a class of your own is written 'module:Class'"
         raise BadValue(error.line() + own) from None
-    return found if point is SERIALIZERS and name not in point.built_in else str.__str__(name)
+    return extension if point is SERIALIZERS and name not in point.built_in else str.__str__(name)
 
 
 def is_class_path(text: str) -> bool:

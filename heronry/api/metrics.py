@@ -67,12 +67,12 @@ class MultiCountMetric(Metric):
 
     def scope(self, key: str) -> CountMetric:
         """Return the counter of a key."""
-        found = self._counts.get(key)
-        if found is None:
+        metric = self._counts.get(key)
+        if metric is None:
             if len(self._counts) >= MAX_KEYS and key != "__other":
                 return self.scope("__other")
-            found = self._counts[key] = CountMetric()
-        return found
+            metric = self._counts[key] = CountMetric()
+        return metric
 
     def incr(self, key: str, to_add: float = 1) -> None:
         """Increase the counter of a key."""

@@ -74,29 +74,33 @@ class Topology:
 
     @classmethod
     def _draft(cls, name: str | None) -> TopologyDraft:
-        found: dict[str, ComponentDeclaration] = {}
+        components: dict[str, ComponentDeclaration] = {}
         overridden: list[tuple[str, ComponentDeclaration]] = []
         problems: list[str] = []
         for base in reversed(cls.__mro__):
             for attribute, value in vars(base).items():
                 if not isinstance(value, ComponentDeclaration):
-                    if attribute in found:  # a subclass may take a component away: ``words = None``
-                        overridden.append((attribute, found.pop(attribute)))
+                    if attribute in components:  # a subclass may take a component away: ``words = None``
+                        overridden.append((attribute, components.pop(attribute)))
                     continue
                 if attribute in _RESERVED:
                     problems.append(f"a component cannot be named {attribute!r}; rename the attribute")
                     continue
-                twin = next((other for other, known in found.items() if known is value and other != attribute), None)
+                twin = next(
+                    (other for other, known in components.items() if known is value and other != attribute), None
+                )
                 if twin is not None:
                     problems.append(
                         f"{twin!r} and {attribute!r} are the same component; call spec() once for each of the two"
                     )
                     continue
-                if attribute in found:
-                    overridden.append((attribute, found[attribute]))
-                found[attribute] = value
-        named = [(value.name or attribute, value) for attribute, value in found.items()]
-        aliases = [((found[a].name if a in found else None) or value.name or a, value) for a, value in overridden]
+                if attribute in components:
+                    overridden.append((attribute, components[attribute]))
+                components[attribute] = value
+        named = [(value.name or attribute, value) for attribute, value in components.items()]
+        aliases = [
+            ((components[a].name if a in components else None) or value.name or a, value) for a, value in overridden
+        ]
         config = {} if isinstance(cls.config, ComponentDeclaration) else cls.config
         own = cls.name if isinstance(cls.name, str) else None
         return TopologyDraft(name or own or cls.__name__, named, config, aliases, problems)

@@ -32,13 +32,13 @@ def validate_definition(definition: TopologyDefinition, incomplete: Collection[s
     problems = [*_names(definition)]
     for spec in definition.components:
         where = f"{spec.kind} {spec.name!r}"
-        found = [
+        findings = [
             *_outputs(spec),
             *_place(spec, spec.name in incomplete),
             *_parallelism(spec),
             *_inputs(definition, spec),
         ]
-        problems += [f"{where}: {problem}" for problem in found]
+        problems += [f"{where}: {problem}" for problem in findings]
     problems += [*_whole(definition), *_config(definition), *_cycles(definition), *_state(definition)]
     return problems
 

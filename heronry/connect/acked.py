@@ -40,7 +40,7 @@ class Acked:
     def floor(self) -> Any:
         """Return the furthest position that has become safe, or None if it has not advanced."""
         first = next(iter(self._open), self._next)
-        found = None
+        floor = None
         while self._places and self._places[0][0] <= first:
-            found = self._places.popleft()[1]
-        return found
+            floor = self._places.popleft()[1]
+        return floor

@@ -119,8 +119,8 @@ class DeltaTable:
             dataset = self._table.to_pyarrow_dataset()
         except self._library.exceptions.DeltaError as error:
             raise ConnectError(f"{self._who}: {self.name}: {one_line(str(error), 300)}") from None
-        found = {fragment.path: fragment for fragment in dataset.get_fragments()}
-        return dict(sorted(found.items())), dataset.schema
+        fragments = {fragment.path: fragment for fragment in dataset.get_fragments()}
+        return dict(sorted(fragments.items())), dataset.schema
 
     def _unreadable(self) -> Iterator[str]:
         yield from sorted(set(self._table.protocol().reader_features or ()) - READER_FEATURES)
@@ -153,8 +153,8 @@ class DeltaTable:
                 if what in field.metadata:
                     yield f"{what} of column {field.name}"
 
-    def _refuse(self, found: Iterator[str] | tuple[str, ...], what: str) -> None:
-        names = ", ".join(dict.fromkeys(found))
+    def _refuse(self, unsupported: Iterator[str] | tuple[str, ...], what: str) -> None:
+        names = ", ".join(dict.fromkeys(unsupported))
         if names:
             raise ConnectError(
                 f"{self._who} cannot {what} {self.name}, which has {names}: {what} a table without, or let another "
@@ -163,8 +163,8 @@ class DeltaTable:
 
     def committed(self, writer: str) -> int:
         """Return the last checkpoint that the writer committed according to the log, or -1."""
-        found = self._table.transaction_version(writer)
-        return -1 if found is None else int(found)
+        version = self._table.transaction_version(writer)
+        return -1 if version is None else int(version)
 
     def add(self, files: Sequence[Added]) -> None:
         """Commit files and their transaction identifiers in one transaction.

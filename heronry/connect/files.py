@@ -106,8 +106,8 @@ class FileLines(TrackedSource):
                 f"FileLines reads {self._folder}, which is not a directory here: create it on every host of the "
                 f"topology, or name another in config {FOLDER.key!r} (as an absolute path)"
             )
-        found = (path.relative_to(self._folder) for path in self._folder.glob(self._pattern) if path.is_file())
-        names = (path for path in found if not any(part.startswith(".") for part in path.parts))
+        paths = (path.relative_to(self._folder) for path in self._folder.glob(self._pattern) if path.is_file())
+        names = (path for path in paths if not any(part.startswith(".") for part in path.parts))
         self._files = list_files(self._folder / path for path in names)
         return [(file.split, file.number) for file in self._files.values()]
 
@@ -129,11 +129,11 @@ class FileLines(TrackedSource):
         place = self._place(split)
         if place is None or split not in self._files or split in self._ended:
             return False
-        found = lines_from(self._files[split].path, place)
-        if found is None:  # truncated or replaced since the last listing
+        file_lines = lines_from(self._files[split].path, place)
+        if file_lines is None:  # truncated or replaced since the last listing
             self._list()
             return False
-        lines, behind = found
+        lines, behind = file_lines
         if lines:
             self.emit_page(split, [(line,) for line in lines], tuple(behind))
             self._known[split] = behind
@@ -142,8 +142,8 @@ class FileLines(TrackedSource):
         return bool(lines)
 
     def _place(self, split: str) -> Place | None:
-        found = self.position_of(split)
-        return None if found is None else Place(*found)
+        position = self.position_of(split)
+        return None if position is None else Place(*position)
 
     def _list(self) -> None:
         """List the files, and determine the positions of new ones.
@@ -176,12 +176,12 @@ class FileLines(TrackedSource):
 
     def _former(self, file: LogFile) -> Place | None:
         """Return the position that an earlier version of Heronry saved under the file's name, if any."""
-        found = self.position_of(file.path.relative_to(self._folder).as_posix())
-        return place_at(found, file.head) if isinstance(found, int) else None
+        position = self.position_of(file.path.relative_to(self._folder).as_posix())
+        return place_at(position, file.head) if isinstance(position, int) else None
 
     def _kept(self) -> dict[str, Place]:
-        kept = {**self._left, **self.keyed}
-        return {split: Place(*place) for split, place in kept.items() if not isinstance(place, int)}
+        positions = {**self._left, **self.keyed}
+        return {split: Place(*place) for split, place in positions.items() if not isinstance(place, int)}
 
     def _is_copy(self, file: LogFile) -> bool:
         return any(place.length and begins_alike(place, file.head) for place in self._known.values())

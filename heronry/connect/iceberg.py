@@ -147,10 +147,10 @@ class IcebergTable:
         Args:
             what: The operation, "read" or "write".
         """
-        found = ", ".join(self._unknown(what))
-        if found:
+        features = ", ".join(self._unknown(what))
+        if features:
             raise ConnectError(
-                f"{self._who} cannot {what} {self.name}, which has {found}: {what} a table without, or let another "
+                f"{self._who} cannot {what} {self.name}, which has {features}: {what} a table without, or let another "
                 "engine do it"
             )
         return self
@@ -170,11 +170,11 @@ class IcebergTable:
         table = self.table
         table.metadata.properties[RETRIES] = "0"  # changes only this object, not the table
         try:
-            found = list(self._data_files(files))
+            data_files = list(self._data_files(files))
             with table.transaction() as change:
                 change.set_properties({MARK + writer: str(number) for writer, number in marks_of(files).items()})
                 with change.update_snapshot().fast_append() as append:
-                    for file in found:
+                    for file in data_files:
                         append.append_data_file(file)
             self._sync()
         except (exceptions.CommitFailedException, exceptions.CommitStateUnknownException) as error:
@@ -201,10 +201,10 @@ class IcebergTable:
         flat = table.metadata.model_copy(update={"partition_specs": [plain], "default_spec_id": plain.spec_id})
         for file in files:
             place = f"{table.location()}/data/{file.file.relative_to(self.root).as_posix()}"
-            found = arrow.parquet_file_to_data_file(table.io, flat, place)
+            data_file = arrow.parquet_file_to_data_file(table.io, flat, place)
             if partitions is not None:
-                found[PARTITION], found.spec_id = partitions.record(file.key), table.spec().spec_id
-            yield found
+                data_file[PARTITION], data_file.spec_id = partitions.record(file.key), table.spec().spec_id
+            yield data_file
 
     def _sync(self) -> None:
         """Flush the new metadata files to disk, as the library does not do so."""
@@ -254,8 +254,10 @@ class IcebergPartitions(Partitions):
             arrow: The Arrow schema.
         """
         sources = [schema.find_field(field.source_id) for field in spec.fields]
-        told = (f"{field.transform} of {source.name}" for field, source in zip(spec.fields, sources, strict=True))
-        super().__init__(", ".join(told), [source.name for source in sources], arrow)
+        descriptions = (
+            f"{field.transform} of {source.name}" for field, source in zip(spec.fields, sources, strict=True)
+        )
+        super().__init__(", ".join(descriptions), [source.name for source in sources], arrow)
         self._spec, self._schema = spec, schema
         self._made = [_made(field, source.field_type) for field, source in zip(spec.fields, sources, strict=True)]
         self._named = lru_cache(4096)(self._name)  # there are few partitions, compared to rows
@@ -264,9 +266,9 @@ class IcebergPartitions(Partitions):
         """Return the partition of the columns' values."""
         return self._named(*[make(value) for make, value in zip(self._made, values, strict=True)])
 
-    def _name(self, *found: Any) -> Place:
-        record = importlib.import_module("pyiceberg.typedef").Record(*found)
-        return Place(self._spec.partition_to_path(record, self._schema), tuple(map(_kept, found)))
+    def _name(self, *values: Any) -> Place:
+        record = importlib.import_module("pyiceberg.typedef").Record(*values)
+        return Place(self._spec.partition_to_path(record, self._schema), tuple(map(_kept, values)))
 
     def record(self, key: Sequence[Any]) -> Any:
         """Return the library's record for a partition's key."""
@@ -296,7 +298,7 @@ def _kept(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else str(value) if isinstance(value, Decimal) else value
 
 
-def _again(kept: Any, of: str) -> Any:
-    if kept is None:
+def _again(stored: Any, of: str) -> Any:
+    if stored is None:
         return None
-    return bytes.fromhex(kept) if of == "binary" else Decimal(kept) if of.startswith("decimal") else kept
+    return bytes.fromhex(stored) if of == "binary" else Decimal(stored) if of.startswith("decimal") else stored

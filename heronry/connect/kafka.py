@@ -132,9 +132,9 @@ class Brokers:
             what: The operation that failed, for the message.
             error: The client's error, or a text.
         """
-        found = error_of(error)
-        why = ", ".join(dict.fromkeys(text for text in (one_line(str(found), 200), self._said) if text))
-        code, codes = getattr(found, "code", lambda: 0)(), self.kafka.KafkaError
+        kafka_error = error_of(error)
+        why = ", ".join(dict.fromkeys(text for text in (one_line(str(kafka_error), 200), self._said) if text))
+        code, codes = getattr(kafka_error, "code", lambda: 0)(), self.kafka.KafkaError
         if code in (codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_TOPIC, codes._UNKNOWN_PARTITION):
             return ConnectError(f"{self.name} has no such topic ({why}), {what}: create it, or name another")
         refused = (

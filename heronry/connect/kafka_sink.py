@@ -204,10 +204,10 @@ class KafkaSink(PostingSink):
             KafkaException: The client fails.
             ConnectError: A partition cannot be read to its end.
         """
-        found, kafka = list[str](), self._brokers.kafka
+        numbers, kafka = list[str](), self._brokers.kafka
         ends = {p: end for p, end in self._end_offsets().items() if end > before.get(p, 0)}
         if not ends:
-            return found
+            return numbers
         consumer = self._brokers.consumer()
         try:
             consumer.assign([kafka.TopicPartition(self._topic, p, self._oldest(p, before.get(p, 0))) for p in ends])
@@ -219,7 +219,7 @@ class KafkaSink(PostingSink):
                     error = message.error()
                     if error is None:
                         number = dict(message.headers() or ()).get(ID) or b""
-                        found += [number.decode()] if number.startswith(begin.encode()) else []
+                        numbers += [number.decode()] if number.startswith(begin.encode()) else []
                     elif error.code() == kafka.KafkaError._PARTITION_EOF:
                         if message.offset() >= ends.get(message.partition(), 0):
                             ends.pop(message.partition(), None)
@@ -232,7 +232,7 @@ class KafkaSink(PostingSink):
                     )
         finally:
             consumer.close()
-        return found
+        return numbers
 
     def _oldest(self, partition: int, offset: int) -> int:
         """Return the offset, or the oldest retained one if that is higher. Raises KafkaException."""

@@ -193,15 +193,15 @@ class MessageReader(Reader):
         """Fetch what the consumer has received, for all partitions. Raises ConnectError."""
         codes = self._brokers.kafka.KafkaError
         try:
-            found = self._consumer.consume(self._rows, FETCH_SECS)
+            messages = self._consumer.consume(self._rows, FETCH_SECS)
         except self._brokers.kafka.KafkaException as error:
             raise self._brokers.failure("reading", error) from None
-        if found:
+        if messages:
             self._brokers.down_since = None
         elif self._brokers.down_for() > self._brokers.timeout:
             self._bounds(next(iter(self._next)))  # raises unless the brokers are reachable again
             self._brokers.down_since = None
-        for message in found:
+        for message in messages:
             fault, split = message.error(), f"{message.topic()}/{message.partition()}"
             if fault is None:
                 self._ready.setdefault(split, []).append(message)

@@ -68,11 +68,11 @@ class Partitions(ABC):
         """
         self.by, self.columns = by, tuple(columns)
         self._positions = [schema.names.index(name) for name in columns]
-        self._found = lru_cache(4096)(self._at)  # many rows share a partition
+        self._cached_place = lru_cache(4096)(self._at)  # many rows share a partition
 
     def place(self, row: Sequence[Any]) -> Place:
         """Return the partition of a row that fits the table's columns. Raises Unfit."""
-        return self._found(*[row[position] for position in self._positions])
+        return self._cached_place(*[row[position] for position in self._positions])
 
     def _at(self, *values: Any) -> Place:
         place = self.of(values)
@@ -193,13 +193,13 @@ def read_staged(first: Path, name: str) -> Staged:
     parquet = importlib.import_module("pyarrow.parquet")
     about, schema = parquet.read_metadata(first), parquet.read_schema(first)
     footer: Mapping[bytes, bytes] = about.metadata
-    told = json.loads(footer.get(PARTS.encode(), b'{"by": "", "parts": []}'))
-    parts = told["parts"] or [["", [], about.num_rows]]  # written by a version without partitions
-    found = []
+    footer_parts = json.loads(footer.get(PARTS.encode(), b'{"by": "", "parts": []}'))
+    parts = footer_parts["parts"] or [["", [], about.num_rows]]  # written by a version without partitions
+    staged_parts = []
     for number, (folder, key, rows) in enumerate(parts):
         own = Path(folder, beside(Path(name), number)).as_posix()
-        found.append(Part(beside(first, number), own, tuple(key), rows))
-    return Staged(footer[WRITER.encode()].decode(), told["by"], schema, tuple(found))
+        staged_parts.append(Part(beside(first, number), own, tuple(key), rows))
+    return Staged(footer[WRITER.encode()].decode(), footer_parts["by"], schema, tuple(staged_parts))
 
 
 def beside(first: Path, number: int) -> Path:

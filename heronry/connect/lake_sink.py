@@ -141,8 +141,8 @@ class LakeSink(SpoolSink):
 
     def prepared(self) -> list[str]:
         """Return the tokens of the staged files, including incomplete sets of files."""
-        found = map(token_in, self.middles(".", self.suffix))
-        return [token for token in dict.fromkeys(found) if TOKEN.fullmatch(token)]
+        tokens = map(token_in, self.middles(".", self.suffix))
+        return [token for token in dict.fromkeys(tokens) if TOKEN.fullmatch(token)]
 
     def abort(self, token: str) -> None:
         """Discard all staged files of ``token``. Idempotent."""

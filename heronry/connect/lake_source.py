@@ -78,21 +78,21 @@ class LakeRows(PollingSource):
     @classmethod
     def _carried(cls, config: Mapping[str, Any], fields: tuple[str, ...], version: int | None) -> Snapshot:
         """Open a snapshot and check that its columns exist and have supported types. Raises ConnectError."""
-        found = cls.snapshot(config, fields, version)
-        columns = {field.name: column_of(field) for field in found.schema}
+        snapshot = cls.snapshot(config, fields, version)
+        columns = {field.name: column_of(field) for field in snapshot.schema}
         missing = [name for name in fields if name not in columns]
         if missing:
             raise ConnectError(
-                f"{found.name} has no column {', '.join(missing)} at version {found.version}; it has "
+                f"{snapshot.name} has no column {', '.join(missing)} at version {snapshot.version}; it has "
                 f"{', '.join(columns)}"
             )
         refused = [str(columns[name]) for name in fields if not columns[name].is_read]
         if refused:
             raise ConnectError(
-                f"{found.name} has the column {', '.join(refused)}, of a type that is not carried: leave it out of the "
-                "fields"
+                f"{snapshot.name} has the column {', '.join(refused)}, of a type that is not carried: leave it out of "
+                "the fields"
             )
-        return found
+        return snapshot
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Check that a version is configured, and open the table. Raises BadConfig, ConnectError."""

@@ -79,7 +79,7 @@ def list_files(paths: Iterable[Path], before: Mapping[str, LogFile] | None = Non
     If a file has several names, only the first one is listed. The heads of files that have not changed are taken from
     ``before``, an earlier result.
     """
-    found: dict[str, LogFile] = {}
+    files: dict[str, LogFile] = {}
     for path in sorted(paths):
         try:
             about = os.stat(path)
@@ -91,9 +91,9 @@ def list_files(paths: Iterable[Path], before: Mapping[str, LogFile] | None = Non
         is_same = former is not None and (former.path, former.size, former.mtime_ns) == version
         head = former.head if former is not None and is_same else head_of(path)
         line, end, _ = head.partition(b"\n")
-        if (end or len(head) == HEAD_BYTES or is_packed(path)) and split not in found:
-            found[split] = LogFile(path, split, zlib.crc32(line), about.st_size, head, about.st_mtime_ns)
-    return found
+        if (end or len(head) == HEAD_BYTES or is_packed(path)) and split not in files:
+            files[split] = LogFile(path, split, zlib.crc32(line), about.st_size, head, about.st_mtime_ns)
+    return files
 
 
 def split_of(about: os.stat_result) -> str:

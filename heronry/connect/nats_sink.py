@@ -117,9 +117,9 @@ class NatsSink(PostingSink):
             if not 0 <= age_secs < window / 2:
                 for there in await self._there(js, json.loads(begun)["from"], f"{key}-"):
                     messages.pop(there, None)
-            left = list(messages.items())
-            for first in range(0, len(left), TOGETHER):
-                part = left[first : first + TOGETHER]
+            remaining = list(messages.items())
+            for first in range(0, len(remaining), TOGETHER):
+                part = remaining[first : first + TOGETHER]
                 await asyncio.gather(
                     *(js.publish(self._subject, line, stream=self._stream, headers={ID: n}) for n, line in part)
                 )
@@ -134,7 +134,7 @@ class NatsSink(PostingSink):
 
     async def _there(self, js: Any, last: int, begin: str) -> list[str]:
         """Return the ids that start with ``begin`` of the messages after sequence number ``last``."""
-        api, found = self._server.api, []
+        api, numbers = self._server.api, []
         about = await js.stream_info(self._stream)
         if about.state.messages == 0 or about.state.last_seq <= last:
             return []
@@ -147,10 +147,10 @@ class NatsSink(PostingSink):
         while last < about.state.last_seq:
             messages = await consumer.fetch(TOGETHER, timeout=self._server.timeout)
             last = messages[-1].metadata.sequence.stream
-            found += [number for m in messages if (number := (m.headers or {}).get(ID, "")).startswith(begin)]
+            numbers += [number for m in messages if (number := (m.headers or {}).get(ID, "")).startswith(begin)]
             if not messages[-1].metadata.num_pending:
                 break
-        return found
+        return numbers
 
     def _asked(self, do: Any) -> Any:
         return self._server.run(f"publishing to {self._subject!r}", do)

@@ -93,8 +93,8 @@ class MessageReader(Reader):
         came = [message.metadata.sequence.stream for message in messages]
         gap = next((n for n, number in enumerate(came) if number != last + 1 + n), len(came))
         if gap == 0:
-            found = self._is_lost(split, last, made, came, end)
-            return None if found is None else ([], found)
+            lost = self._is_lost(split, last, made, came, end)
+            return None if lost is None else ([], lost)
         if gap < len(came) and self._removed == SKIP:
             missing = came[-1] - last - len(came)
             log.warning("%d messages of stream %r were removed before they were read", missing, split)
@@ -111,7 +111,7 @@ class MessageReader(Reader):
             ConnectError: Pending messages did not arrive within the timeout.
         """
         until = time.monotonic() + self._server.timeout
-        while not (found := self._fetch(stream, last, made)):
+        while not (messages := self._fetch(stream, last, made)):
             consumer = self._consumers.get(stream, (0, 0, None))[2]
             if consumer is None:
                 break  # the stream was recreated
@@ -127,7 +127,7 @@ class MessageReader(Reader):
                     f"{self._server.timeout:g} s: check the server, or raise the timeout by config "
                     "'user.nats.timeout.secs'"
                 )
-        return found
+        return messages
 
     def _fetch(self, stream: str, last: int, made: str) -> list[Any]:
         """Return messages after a position, in order and possibly with gaps; none if the stream was recreated."""
@@ -139,12 +139,12 @@ class MessageReader(Reader):
                     return []
                 consumer = await self._begin(js, stream, last + 1)
             try:
-                found: list[Any] = await consumer.fetch(self._rows, timeout=FETCH_SECS)
+                messages: list[Any] = await consumer.fetch(self._rows, timeout=FETCH_SECS)
             except (self._server.errors.TimeoutError, TimeoutError):
-                found = []
-            behind = found[-1].metadata.sequence.stream + 1 if found else last + 1
+                messages = []
+            behind = messages[-1].metadata.sequence.stream + 1 if messages else last + 1
             self._consumers[stream] = (self._server.life, behind, consumer)
-            return found
+            return messages
 
         return self._server.run(f"reading stream {stream!r}", fetch)
 

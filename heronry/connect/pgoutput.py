@@ -85,9 +85,9 @@ class _Bytes:
 
     def take(self, form: str) -> Any:
         """Read a number of the given struct format."""
-        (found,) = struct.unpack_from(f"!{form}", self._data, self._at)
+        (value,) = struct.unpack_from(f"!{form}", self._data, self._at)
         self._at += struct.calcsize(f"!{form}")
-        return found
+        return value
 
     def raw(self, size: int) -> bytes:
         """Read the given number of bytes."""
@@ -97,9 +97,9 @@ class _Bytes:
     def text(self) -> str:
         """Read text up to the next zero byte."""
         end = self._data.index(b"\0", self._at)
-        found = self._data[self._at : end].decode()
+        text = self._data[self._at : end].decode()
         self._at = end + 1
-        return found
+        return text
 
     @property
     def is_left(self) -> bool:
@@ -152,11 +152,11 @@ class Messages:
         old: Values | None = None
         while message.is_left:
             part = chr(message.take("B"))
-            found = self._values(table, message)
+            values = self._values(table, message)
             if part == "N":
-                new = found
+                new = values
             else:  # O: the whole row; K: only its key
-                old = found if part == "O" else _key_of(table, found)
+                old = values if part == "O" else _key_of(table, values)
         if kind == "I":
             assert new is not None
             return self._change(INSERT, table, new)
@@ -178,14 +178,14 @@ class Messages:
         return Change(op, table.name, new, old, tuple(left), self._lsn, self._xid, self._time, number)
 
     def _values(self, table: _Table, message: _Bytes) -> Values:
-        found: Values = {}
+        values: Values = {}
         for column, _ in zip(table.columns, range(message.take("H")), strict=True):
             state = chr(message.take("B"))
             if state == "t":
-                found[column.name] = self._load(column.kind, message.raw(message.take("I")))
+                values[column.name] = self._load(column.kind, message.raw(message.take("I")))
             else:
-                found[column.name] = _UNCHANGED if state == "u" else None
-        return found
+                values[column.name] = _UNCHANGED if state == "u" else None
+        return values
 
 
 def _key_of(table: _Table, values: Values) -> Values:

@@ -95,15 +95,15 @@ class Confirming:
     def read(self, split: str, begin: Any, end: Any = None) -> tuple[list[Row], Any] | None:
         """Read as the reader does. With ATMOST_ONCE, confirm rows before they are returned. Raises ConnectError."""
         rows: list[Row] = []
-        found = None
+        batch = None
         while (more := self._reader.read(split, begin, end)) is not None:
-            some, begin = found = more
+            some, begin = batch = more
             if not self._first:
-                return found
+                return batch
             rows += some
             if end is not None or self._reader.confirm(split, begin):
                 break
-        return None if found is None else (rows, begin)
+        return None if batch is None else (rows, begin)
 
     def saved(self, checkpoint: str, positions: Mapping[str, Any]) -> None:
         """Record the positions of a checkpoint that begins."""
@@ -119,8 +119,8 @@ class Confirming:
 def rows_of(reader: Reader, wanted: Range) -> Iterator[list[Row]]:
     """Yield all rows of a range, page by page. Raises ConnectError."""
     position = wanted.begin
-    while (found := reader.read(wanted.split, position, wanted.end)) is not None:
-        rows, position = found
+    while (batch := reader.read(wanted.split, position, wanted.end)) is not None:
+        rows, position = batch
         if rows:
             yield rows
 
@@ -200,10 +200,10 @@ class PollingSource(TrackedSource):
 
     def _read(self, split: str) -> bool:
         """Emit the next rows of a split and store its position. Return False if nothing follows."""
-        found = self._confirming.read(split, self.position_of(split))
-        if found is None:
+        batch = self._confirming.read(split, self.position_of(split))
+        if batch is None:
             return False
-        rows, position = found
+        rows, position = batch
         self.emit_page(split, rows, position)
         return True
 

@@ -138,13 +138,13 @@ class Slot:
             ConnectError: The slot is missing or lost, or is not a logical slot of this database.
         """
         with self._server.saying(f"looking at slot {self.name!r}"):
-            found = self._connection.execute(
+            row = self._connection.execute(
                 "SELECT slot_type, plugin, database, current_database(), wal_status, restart_lsn, confirmed_flush_lsn, "
                 "current_setting('wal_level') FROM pg_replication_slots WHERE slot_name = %s", (self.name,),
             ).fetchone()  # fmt: skip
-        if found is None:
+        if row is None:
             raise ConnectError(self._absent())
-        kind, plugin, database, here, status, restart, confirmed, level = found
+        kind, plugin, database, here, status, restart, confirmed, level = row
         if level != "logical":
             raise ConnectError(f"{self._server.name}, has wal_level {level}: set it to logical, and restart the server")
         if kind != "logical" or plugin != PLUGIN or database != here:
@@ -239,11 +239,11 @@ class Slot:
     def _fetched(self, cursor: Any, size: int) -> Iterator[bytes]:
         while True:
             with self._server.saying(f"reading slot {self.name!r}"):
-                found = cursor.fetchmany(size)
-                if len(found) < size:
+                rows = cursor.fetchmany(size)
+                if len(rows) < size:
                     cursor.close()
-            yield from (data for (data,) in found)
-            if len(found) < size:
+            yield from (data for (data,) in rows)
+            if len(rows) < size:
                 return
 
     def confirm(self, lsn: int) -> None:
@@ -278,10 +278,10 @@ class Slot:
             with contextlib.suppress(self._pg.errors.ObjectInUse):
                 return self._asked(what, ask)
             if time.monotonic() > until:
-                found = self._connection.execute(
+                rows = self._connection.execute(
                     "SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s", (self.name,)
                 ).fetchone()
-                by = f"the server's process {found[0]}" if found and found[0] else "another process"
+                by = f"the server's process {rows[0]}" if rows and rows[0] else "another process"
                 raise ConnectError(
                     f"{self.label} is in use by {by} (see pg_stat_activity) and was not released within "
                     f"{self._wait_secs} s: use a separate slot for this topology"
@@ -481,18 +481,18 @@ class ChangeReader(Reader):
         skipped = position.number
         for message in messages:
             try:
-                found = meaning.take(message)
+                changes = meaning.take(message)
             except Unknown as error:
                 raise ConnectError(f"{self._slot.label} has sent {error}") from None
-            if isinstance(found, Committed):
-                if end and found.end > end:
+            if isinstance(changes, Committed):
+                if end and changes.end > end:
                     break
-                if found.changes < skipped:
+                if changes.changes < skipped:
                     raise self._other(position)
-                skipped, position = 0, Position(text_of(found.end), 0, position.server)
+                skipped, position = 0, Position(text_of(changes.end), 0, position.server)
                 yield None, position
                 continue
-            for change in found:
+            for change in changes:
                 if change.number >= skipped and not (end and change.lsn >= end):
                     position = position._replace(number=change.number + 1)
                     yield change, position

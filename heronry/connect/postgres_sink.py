@@ -163,16 +163,16 @@ class PostgresSink(SeatedSink):
 
     def prepared(self) -> list[str]:
         """Return the prepared, uncommitted tokens of this component. Raises ConnectError."""
-        found: list[str] = []
+        tokens: list[str] = []
 
         def look(connection: Any) -> None:
             rows = connection.execute(
                 "SELECT token FROM heronry_checkpoints WHERE step = %s AND committed_at IS NULL", (self._step,)
             )
-            found[:] = [token for (token,) in rows]
+            tokens[:] = [token for (token,) in rows]
 
         self._settle(look)
-        return found
+        return tokens
 
     def forget(self) -> None:
         """Delete all staged rows and tokens of the component. Raises ConnectError."""
@@ -299,11 +299,11 @@ class PostgresSink(SeatedSink):
         )
 
     def _columns_without_null(self) -> frozenset[str]:
-        found = self._settling.execute(
+        rows = self._settling.execute(
             "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnotnull AND attnum > 0",
             (self._server.table(self._table).as_string(self._settling),),
         )
-        return frozenset(name for (name,) in found)
+        return frozenset(name for (name,) in rows)
 
 
 def _fields_of(context: Any) -> tuple[str, ...]:

@@ -113,14 +113,14 @@ class RowReader(Reader):
     def _type_of_column(self) -> str:
         """Return the SQL type of the column. Raises BadConfig, ConnectError."""
         with self._server.saying(f"reading table {self._table}"):
-            found = self._connection.execute(
+            row = self._connection.execute(
                 "SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = %s::regclass AND attname = "
                 "%s AND attnum > 0 AND NOT attisdropped",
                 (self._server.table(self._table).as_string(self._connection), self._column),
             ).fetchone()
-        if found is None:
+        if row is None:
             raise BadConfig(f"table {self._table} has no column {self._column!r}, which config {COLUMN.key!r} names")
-        return str(found[0])
+        return str(row[0])
 
 
 def splits_of(bounds: list[str]) -> dict[str, tuple[str | None, str | None]]:

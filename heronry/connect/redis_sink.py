@@ -169,8 +169,8 @@ class RedisStreamSink(SeatedSink):
 
     def prepared(self) -> list[str]:
         """Return the prepared, uncommitted tokens of this component. Raises ConnectError."""
-        found = self._settle(lambda: self._server.client.hgetall(f"{self._place}:tokens"))
-        return [token.decode() for token, state in found.items() if state == PREPARED.encode()]
+        tokens = self._settle(lambda: self._server.client.hgetall(f"{self._place}:tokens"))
+        return [token.decode() for token, state in tokens.items() if state == PREPARED.encode()]
 
     def forget(self) -> None:
         """Delete all staged entries and tokens of the component. Raises ConnectError."""

@@ -132,15 +132,15 @@ class StreamReader(Reader):
             both = self._server.client.pipeline(transaction=True)
             both.xread({stream: position}, count=self._rows)
             both.xinfo_stream(stream)
-            found, about = both.execute(raise_on_error=False)
-            if isinstance(found, Exception):
-                raise found
+            answer, about = both.execute(raise_on_error=False)
+            if isinstance(answer, Exception):
+                raise answer
             if isinstance(about, Exception):
                 if NO_STREAM in str(about):
                     return [], 0, 0
                 raise about
         added = about.get("entries-added")
-        return _entries(found), None if added is None else int(added), int(about["length"])
+        return _entries(answer), None if added is None else int(added), int(about["length"])
 
     def _lost(self, stream: str, position: str, read: int, missing: int, *, may_go_on: bool) -> tuple[str, int]:
         """Return the position to continue from.
@@ -188,10 +188,10 @@ def missed(read: int, came: int, added: int, *, at_end: bool) -> int:
     return added - read - came if at_end else 0
 
 
-def _entries(found: Any) -> list[Any]:
+def _entries(answer: Any) -> list[Any]:
     """Return the entries of one stream from an XREAD reply of either protocol version."""
-    if not found:
+    if not answer:
         return []
-    pairs = found.items() if isinstance(found, Mapping) else found
+    pairs = answer.items() if isinstance(answer, Mapping) else answer
     (_, entries), *_ = pairs
-    return list(entries[0] if isinstance(found, Mapping) else entries)
+    return list(entries[0] if isinstance(answer, Mapping) else entries)

@@ -140,8 +140,8 @@ def attempts(number: int) -> Iterator[Attempt]:
     Iterating further means that the attempt has failed.
     """
     pause = FIRST_PAUSE_SECS
-    for left in reversed(range(number)):
-        attempt = Attempt(left == 0)
+    for remaining in reversed(range(number)):
+        attempt = Attempt(remaining == 0)
         yield attempt
         if not attempt.last:
             time.sleep(min(max(pause, attempt.asked_secs), LONGEST_PAUSE_SECS))

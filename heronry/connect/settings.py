@@ -152,9 +152,9 @@ def address_problems(
 
 def require(component: Any, config: Mapping[str, Any]) -> None:
     """Check a component's configuration. Raises BadConfig with all messages of ``config_problems``."""
-    found = list(component.config_problems(config))
-    if found:
-        raise BadConfig(f"{type(component).__name__} {'; '.join(found)}")
+    problems = list(component.config_problems(config))
+    if problems:
+        raise BadConfig(f"{type(component).__name__} {'; '.join(problems)}")
 
 
 def secret_of(path: str, key: str) -> str:

@@ -61,9 +61,9 @@ class PositionTracker:
 
     def safe(self) -> dict[str, Any]:
         """Return the furthest position of each split before which all rows are acknowledged, if it has advanced."""
-        found = {split: self._splits[split].floor() for split in self._touched}
+        floors = {split: self._splits[split].floor() for split in self._touched}
         self._touched.clear()
-        return {split: position for split, position in found.items() if position is not None}
+        return {split: position for split, position in floors.items() if position is not None}
 
 
 class PositionFile:
@@ -76,22 +76,22 @@ class PositionFile:
 
     def load(self) -> dict[str, Any]:
         """Return the newest saved position of each split in this topology. Raises ConnectError."""
-        found: dict[str, Any] = {}
+        positions: dict[str, Any] = {}
         try:
             names = [path for path in entries(self._folder) if path.name.startswith(self._begin)]
             for path in sorted(names, key=lambda path: path.stat().st_mtime_ns):
-                if path.suffix == ".json" and (told := json.loads(path.read_bytes()))["topology"] == self._topology:
-                    found.update(told["positions"])
+                if path.suffix == ".json" and (document := json.loads(path.read_bytes()))["topology"] == self._topology:
+                    positions.update(document["positions"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise self._failed("read", error) from None
-        return found
+        return positions
 
     def save(self, positions: Mapping[str, Any]) -> None:
         """Replace the file atomically. Raises ConnectError."""
-        told = json.dumps({"topology": self._topology, "positions": dict(positions)})
+        document = json.dumps({"topology": self._topology, "positions": dict(positions)})
         try:
             os.makedirs(self._folder, exist_ok=True)
-            replace_file(self._path, told)
+            replace_file(self._path, document)
         except OSError as error:
             raise self._failed("written", error) from None
 
@@ -134,8 +134,8 @@ class TrackedSource(Spout):
 
     def position_of(self, split: str, first: Any = None) -> Any:
         """Return the position to read a split from, or ``first`` if it was never read."""
-        found = self.keyed.get(split)
-        return self._left.get(split, first) if found is None else found
+        position = self.keyed.get(split)
+        return self._left.get(split, first) if position is None else position
 
     def has_room(self) -> bool:
         """Return False if too many rows are open to read more."""

@@ -85,13 +85,13 @@ class Range:
 WHOLE = Range()
 
 
-def page(view: View, limit: int, asked: Range = WHOLE, cursor: str | None = None) -> Page:
+def page(view: View, limit: int, time_range: Range = WHOLE, cursor: str | None = None) -> Page:
     """Return the totals of the next ``limit`` keys.
 
     Args:
         view: The view.
         limit: Maximum number of keys, at least 1.
-        asked: Range of keys and buckets.
+        time_range: Range of keys and buckets.
         cursor: ``next`` of the page before, or None for the first page.
 
     Raises:
@@ -99,18 +99,18 @@ def page(view: View, limit: int, asked: Range = WHOLE, cursor: str | None = None
         UsageError: The limit, range or cursor is invalid.
     """
     _check("limit", limit)
-    span = asked.span()
+    span = time_range.span()
     if cursor is not None:
         span = replace(span, low=max(span.low, _after(cursor)))
-    found = view.read(span)
-    keys = list(islice(found.keys, limit + 1))  # one more shows whether there is a next page
+    merged = view.read(span)
+    keys = list(islice(merged.keys, limit + 1))  # one more shows whether there is a next page
     more = len(keys) > limit
     totals = [_total(view, each) for each in keys[:limit]]
-    return Page(totals, cursor_of(keys[limit - 1].key) if more else None, found.at_most)
+    return Page(totals, cursor_of(keys[limit - 1].key) if more else None, merged.at_most)
 
 
 def top(
-    view: View, n: int, asked: Range = WHOLE, *, smallest: bool = False, most_rows: int | None = None
+    view: View, n: int, time_range: Range = WHOLE, *, smallest: bool = False, most_rows: int | None = None
 ) -> list[Total]:
     """Return the ``n`` keys with the largest or smallest totals.
 
@@ -120,7 +120,7 @@ def top(
     Args:
         view: The view.
         n: Number of keys, at least 1.
-        asked: Range of keys and buckets.
+        time_range: Range of keys and buckets.
         smallest: Whether to return the smallest totals, the smallest first, instead of the largest.
         most_rows: Maximum number of rows to read; None means unlimited.
 
@@ -129,13 +129,13 @@ def top(
         UsageError: The values have no order, the range has more than ``most_rows`` rows, or an argument is invalid.
     """
     _check("n", n)
-    found = view.read(asked.span())
-    if most_rows is not None and found.at_most > most_rows:
+    merged = view.read(time_range.span())
+    if most_rows is not None and merged.at_most > most_rows:
         raise UsageError(
-            f"{found.at_most} rows would have to be read, more than {most_rows}; ask for fewer keys (first, last) or "
+            f"{merged.at_most} rows would have to be read, more than {most_rows}; ask for fewer keys (first, last) or "
             "buckets (from, to)"
         )
-    totals = ((each.key, view.total(each)) for each in found.keys)
+    totals = ((each.key, view.total(each)) for each in merged.keys)
     best = heapq.nsmallest if smallest else heapq.nlargest  # both keep the order of equals
     try:
         chosen = best(n, (total for total in totals if total[1] is not None), key=_rank)
@@ -161,8 +161,8 @@ def series(view: View, key: Any, limit: int, from_ms: int | None = None, to_ms: 
     """
     _check("limit", limit)
     Range(from_ms=from_ms, to_ms=to_ms).span()
-    found = view.buckets(key, from_ms, to_ms)
-    return Series(found[:limit], found[limit].start if len(found) > limit else None)
+    buckets = view.buckets(key, from_ms, to_ms)
+    return Series(buckets[:limit], buckets[limit].start if len(buckets) > limit else None)
 
 
 def _check(name: str, number: int) -> None:
@@ -170,8 +170,8 @@ def _check(name: str, number: int) -> None:
         raise UsageError(f"{name}: {number} is less than 1")
 
 
-def _total(view: View, found: Merged) -> Total:
-    return Total(decode_key(found.key), view.total(found))
+def _total(view: View, merged: Merged) -> Total:
+    return Total(decode_key(merged.key), view.total(merged))
 
 
 def _rank(total: tuple[bytes, Any]) -> tuple[bool, Any]:

@@ -49,9 +49,9 @@ def registered(name: str, home: Path | None = None) -> Registered:
     if not is_safe_name(name):
         raise NoSuchView(f"invalid view name {name!r}", UNKNOWN)
     try:
-        found: dict[str, Any] = json.loads(file.read_bytes())
-        lists = {name: tuple(found.get(name, ())) for name in ("arguments", "input_paths")}
-        return Registered(**{**found, **lists})
+        document: dict[str, Any] = json.loads(file.read_bytes())
+        lists = {name: tuple(document.get(name, ())) for name in ("arguments", "input_paths")}
+        return Registered(**{**document, **lists})
     except FileNotFoundError:
         known = ", ".join(view.name for view in all_registered(home)) or "none yet"
         raise NoSuchView(

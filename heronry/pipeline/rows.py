@@ -116,12 +116,12 @@ def row_groups(files: Iterable[Path], span: Span) -> list[RowGroup]:
         OSError: A file cannot be read.
         ValueError: A file is not a Parquet file.
     """
-    found = []
+    groups = []
     for file in files:
         state = file.stat()
         every = _groups_of(str(file), (state.st_ino, state.st_size, state.st_mtime_ns))
-        found += [group for group in every if group.may_have(span)]
-    return found
+        groups += [group for group in every if group.may_have(span)]
+    return groups
 
 
 @lru_cache(maxsize=FOOTERS)
@@ -291,17 +291,17 @@ def read_online(file: Path, text: str | None = None) -> OnlineFile:
         ValueError: The file does not belong to a view.
     """
     try:
-        found = _unpack(file.read_bytes())
-        length = int(found["length_ms"] or found["bucket_ms"])
+        content = _unpack(file.read_bytes())
+        length = int(content["length_ms"] or content["bucket_ms"])
         bucket = int(file.parent.name)
         rows = []
-        for key, start, packed in found["rows"]:
+        for key, start, packed in content["rows"]:
             if text is not None and key != text:
                 continue
             begins = bucket if start is None else start
             rows.append(Row(encode(frozen(key)), begins, begins + length, packed))
         return OnlineFile(
-            found["view"], found["monoid"], dict(found["parameters"]), length, int(found["written_ms"]), rows
+            content["view"], content["monoid"], dict(content["parameters"]), length, int(content["written_ms"]), rows
         )
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"{file} is not a valid view file: {error!r}") from error

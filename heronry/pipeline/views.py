@@ -148,8 +148,8 @@ class View:
         Raises:
             ViewError: The view cannot be read.
         """
-        found = self.read(span_of(key, from_ms, to_ms))
-        return [answer for each in found.keys for answer in self.answers(each)]
+        merged = self.read(span_of(key, from_ms, to_ms))
+        return [answer for each in merged.keys for answer in self.answers(each)]
 
     def totals(self, key: Any = ..., from_ms: int | None = None, to_ms: int | None = None) -> dict[Any, Any]:
         """Return the value of each key over all its buckets within [from, to), batch and online combined.
@@ -165,8 +165,8 @@ class View:
         Raises:
             ViewError: The view cannot be read.
         """
-        found = self.read(span_of(key, from_ms, to_ms))
-        return {decode_key(each.key): self.total(each) for each in found.keys}
+        merged = self.read(span_of(key, from_ms, to_ms))
+        return {decode_key(each.key): self.total(each) for each in merged.keys}
 
     def read(self, span: Span) -> Found:
         """Return the keys with a bucket in the span, as an iterator in key order that reads lazily.
@@ -178,23 +178,23 @@ class View:
         files = [] if self.batch is None else _files(self.batch.folder)
         with _readable(self.folder):
             groups = row_groups(files, span)
-        found = online_files(self.folder, self.to_ms, span)
-        online = [row for file in found for row in file.rows if span.has(row) and not _owned(row.end, self.to_ms)]
+        online_part = online_files(self.folder, self.to_ms, span)
+        online = [row for file in online_part for row in file.rows if span.has(row) and not _owned(row.end, self.to_ms)]
         rows = in_order(groups, span, online)
         return Found(sum(group.rows for group in groups) + len(online), _keys(monoid, rows, self.folder))
 
-    def answers(self, found: Merged) -> list[Answer]:
+    def answers(self, merged: Merged) -> list[Answer]:
         """Return the buckets of a key, in time order."""
-        monoid, key = self._monoid(), decode_key(found.key)
+        monoid, key = self._monoid(), decode_key(merged.key)
         return [
             Answer(key, start, end, monoid.finish(acc), "batch" if _owned(end, self.to_ms) else "online")
-            for (start, end), acc in found.buckets
+            for (start, end), acc in merged.buckets
         ]
 
-    def total(self, found: Merged) -> Any:
-        """Return the value of a key over all of its buckets. This may modify the accumulators of ``found``."""
+    def total(self, merged: Merged) -> Any:
+        """Return the value of a key over all of its buckets. This may modify the accumulators of ``merged``."""
         monoid = self._monoid()
-        return monoid.finish(reduce(monoid.add, [acc for _, acc in found.buckets]))
+        return monoid.finish(reduce(monoid.add, [acc for _, acc in merged.buckets]))
 
     def _monoid(self) -> Monoid[Any, Any]:
         if self.description.monoid is None:
@@ -270,21 +270,21 @@ def online_files(folder: Path, owned_to_ms: int | None = None, span: Span = WHOL
             try:
                 if text is not None and not may_hold(file, text):
                     continue
-                found = read_online(file, text)
+                online = read_online(file, text)
             except FileNotFoundError:
                 continue  # pruned meanwhile, because a new batch owns the bucket
             except ValueError as error:
                 raise ViewError(str(error)) from error
-            if _owned(int(bucket.name) + found.length_ms, owned_to_ms):
+            if _owned(int(bucket.name) + online.length_ms, owned_to_ms):
                 break
-            yield found
+            yield online
 
 
 def _buckets(folder: Path) -> list[Path]:
     """Return the folders of buckets, oldest first."""
     online = folder / ONLINE
-    found = [entry for entry in online.iterdir() if _is_number(entry.name)] if online.is_dir() else []
-    return sorted(found, key=lambda entry: int(entry.name))
+    entries = [entry for entry in online.iterdir() if _is_number(entry.name)] if online.is_dir() else []
+    return sorted(entries, key=lambda entry: int(entry.name))
 
 
 def _is_number(name: str) -> bool:
@@ -312,9 +312,9 @@ def open_view(folder: Path, monoid: Monoid[Any, Any] | None = None) -> View:
 def read_description(folder: Path) -> Description:
     """Return the description of a view. Raises NoSuchView, ViewError."""
     try:
-        found = json.loads((folder / DESCRIPTION).read_bytes())
-        parameters = tuple((str(name), value) for name, value in found.get("parameters", ()))
-        return Description(**{**found, "parameters": parameters})
+        document = json.loads((folder / DESCRIPTION).read_bytes())
+        parameters = tuple((str(name), value) for name, value in document.get("parameters", ()))
+        return Description(**{**document, "parameters": parameters})
     except (FileNotFoundError, NotADirectoryError):
         return _from_online(folder)  # the first batch has not run yet
     except (ValueError, TypeError) as error:
@@ -322,8 +322,8 @@ def read_description(folder: Path) -> Description:
 
 
 def _from_online(folder: Path) -> Description:
-    for found in online_files(folder):
-        return Description(found.view, "", "", found.length_ms, found.monoid, tuple(found.parameters.items()))
+    for online in online_files(folder):
+        return Description(online.view, "", "", online.length_ms, online.monoid, tuple(online.parameters.items()))
     raise NoSuchView(f"no view in {folder}: neither a batch nor the online topology has written there")
 
 
@@ -335,7 +335,7 @@ def describe_view(folder: Path, description: Description) -> None:
 
 def batches(folder: Path) -> list[Batch]:
     """Return all complete batch results, oldest first."""
-    found = []
+    versions = []
     for entry in (folder / BATCH).iterdir() if (folder / BATCH).is_dir() else ():
         if entry.name.isdecimal():
             try:
@@ -343,8 +343,8 @@ def batches(folder: Path) -> list[Batch]:
             except FileNotFoundError:
                 continue  # pruned meanwhile
 
-            found.append(Batch(int(entry.name), int(manifest["to_ms"]), entry, manifest))
-    return sorted(found, key=lambda batch: batch.version)
+            versions.append(Batch(int(entry.name), int(manifest["to_ms"]), entry, manifest))
+    return sorted(versions, key=lambda batch: batch.version)
 
 
 def newest_batch(folder: Path) -> Batch | None:
@@ -362,15 +362,15 @@ def settled_ms(folder: Path) -> int | None:
     Raises:
         ViewError: A progress file cannot be decoded.
     """
-    place, found = folder / PROGRESS, []
+    place, watermarks = folder / PROGRESS, []
     try:
         of = int(json.loads((place / "0.json").read_bytes())["of"]) if place.is_dir() else 0
-        found = [json.loads((place / f"{task}.json").read_bytes())["watermark_ms"] for task in range(of)]
+        watermarks = [json.loads((place / f"{task}.json").read_bytes())["watermark_ms"] for task in range(of)]
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise ViewError(f"{place} is not understood: {error!r}") from error
-    return None if None in found else min(found, default=FOREVER)
+    return None if None in watermarks else min(watermarks, default=FOREVER)
 
 
 def next_version(folder: Path, to_ms: int | None = None) -> Path:
@@ -379,30 +379,30 @@ def next_version(folder: Path, to_ms: int | None = None) -> Path:
     Raises:
         ViewError: ``to_ms`` lies before pruned online buckets, so the buckets in between would be missing.
     """
-    found = batches(folder)
-    kept = _pruned_to_ms(found)
-    if to_ms is not None and kept is not None and to_ms < kept:
+    versions = batches(folder)
+    pruned_to_ms = _pruned_to_ms(versions)
+    if to_ms is not None and pruned_to_ms is not None and to_ms < pruned_to_ms:
         raise ViewError(
-            f"the view in {folder} cannot go back to {to_ms} ms: batches up to {kept} ms have taken the place of the "
-            "online buckets before that; give a --to that is not earlier",
+            f"the view in {folder} cannot go back to {to_ms} ms: batches up to {pruned_to_ms} ms have taken the place "
+            "of the online buckets before that; give a --to that is not earlier",
             "`heron pipeline status VIEW` shows which batches there are.",
         )
-    return folder / BATCH / f"{(found[-1].version if found else 0) + 1:06d}"
+    return folder / BATCH / f"{(versions[-1].version if versions else 0) + 1:06d}"
 
 
-def _pruned_to_ms(found: list[Batch]) -> int | None:
+def _pruned_to_ms(versions: list[Batch]) -> int | None:
     """Return the time up to which online buckets may be pruned: both of the two latest batches own them."""
-    if len(found) < KEPT_VERSIONS:
+    if len(versions) < KEPT_VERSIONS:
         return None
-    return min(batch.to_ms for batch in found[-KEPT_VERSIONS:])
+    return min(batch.to_ms for batch in versions[-KEPT_VERSIONS:])
 
 
 def prune(folder: Path) -> None:
     """Remove batch results before the two latest, and the online buckets that both of these own."""
-    found = batches(folder)
-    for batch in found[:-KEPT_VERSIONS]:
+    versions = batches(folder)
+    for batch in versions[:-KEPT_VERSIONS]:
         shutil.rmtree(batch.folder, ignore_errors=True)
-    owned_to_ms = _pruned_to_ms(found)
+    owned_to_ms = _pruned_to_ms(versions)
     if owned_to_ms is None:
         return
     length_ms = read_description(folder).bucket_ms
@@ -415,5 +415,5 @@ def _files(folder: Path) -> list[Path]:
     """Return the Parquet files of a batch result, ordered by name."""
     if not folder.is_dir():
         return []
-    found = (file for file in folder.rglob("*.parquet"))
-    return sorted(f for f in found if not any(p.startswith((".", "_")) for p in f.relative_to(folder).parts))
+    files = (file for file in folder.rglob("*.parquet"))
+    return sorted(f for f in files if not any(p.startswith((".", "_")) for p in f.relative_to(folder).parts))

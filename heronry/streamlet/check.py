@@ -295,14 +295,14 @@ def _sink(program: Program, step: SinkStep) -> Iterator[str]:
 
 def upstream(program: Program, step: Step) -> list[Step]:
     """Return every step whose records pass to this one, nearest first."""
-    found: dict[str, Step] = {}
+    steps: dict[str, Step] = {}
     waiting = [ref.step for ref in step.inputs]
     while waiting:
         name = waiting.pop(0)
-        if name not in found:
-            found[name] = program.by_name[name]
-            waiting += [ref.step for ref in found[name].inputs]
-    return list(found.values())
+        if name not in steps:
+            steps[name] = program.by_name[name]
+            waiting += [ref.step for ref in steps[name].inputs]
+    return list(steps.values())
 
 
 def timeless(program: Program, step: Step) -> list[Step]:
@@ -310,17 +310,17 @@ def timeless(program: Program, step: Step) -> list[Step]:
 
     The records may pass through record-wise steps, but not through other reducers.
     """
-    found: dict[str, Step] = {}
+    steps: dict[str, Step] = {}
     waiting = [ref.step for ref in step.inputs]
     while waiting:
         before = program.by_name[waiting.pop(0)]
         if isinstance(before, SourceStep):
             archived = isinstance(before.source, FileSource) and before.source.format == "archive"
             if before.event_time is None and not archived:
-                found[before.name] = before
+                steps[before.name] = before
         elif isinstance(before, ReduceStep):
             if before.windowing is None:
-                found[before.name] = before
+                steps[before.name] = before
         else:
             waiting += [ref.step for ref in before.inputs]
-    return list(found.values())
+    return list(steps.values())

@@ -63,9 +63,9 @@ def times_of(step: str, time: EventTime, records: list[Any]) -> list[int]:
     values = extracted(step, time.extractor, records)
     if unit == "ms" and {*map(type, values)} == {int}:
         return values
-    found: list[int] = []
+    times: list[int] = []
     try:
-        found.extend(to_ms(value, unit) for value in values)
+        times.extend(to_ms(value, unit) for value in values)
     except Exception as error:
-        raise StepFailed(step, records[len(found)]) from error
-    return found
+        raise StepFailed(step, records[len(times)]) from error
+    return times

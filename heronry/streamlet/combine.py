@@ -97,8 +97,8 @@ class Combiner:
 
     def newest_keys(self, number: int) -> list[Any]:
         """Return the keys of the newest entries, in the form in which the table holds them."""
-        found = islice(reversed(self.table), number)
-        return list(found) if self.window is None or self.step.merges else [place[0] for place in found]
+        keys = islice(reversed(self.table), number)
+        return list(keys) if self.window is None or self.step.merges else [place[0] for place in keys]
 
     def add(self, records: list[Any], times_ms: Sequence[int | None] | None) -> int | None:
         """Fold records into the table.
@@ -201,13 +201,13 @@ class Combiner:
         Raises:
             StepFailed: A key cannot be encoded.
         """
-        windowed, found = self.window is not None, []
+        windowed, coded = self.window is not None, []
         for place in keys:
             key = place[0] if windowed else place
             code = _Coded(self.code_of(key))
             self._originals.setdefault(code, key)
-            found.append((code, place[1]) if windowed else code)
-        return found
+            coded.append((code, place[1]) if windowed else code)
+        return coded
 
 
 def emitted(step: ReduceStep, key: Any, start: int | None, acc: Any) -> KeyValue[Any, Any] | Windowed[Any, Any]:
@@ -344,8 +344,8 @@ def _fold_sessions(step: ReduceStep) -> Callable[[Any, list[Any], list[Any], str
         try:
             for place, value in zip(keys, values, strict=True):
                 key, time = place
-                found = table.get(key)
-                newest = found[-1] if found else None
+                sessions = table.get(key)
+                newest = sessions[-1] if sessions else None
                 if newest is not None and newest.start <= time <= newest.last + gap_ms:  # the usual case
                     newest.acc = with_one(newest.acc, value)
                     newest.last = max(newest.last, time)
@@ -410,13 +410,13 @@ class SessionTable(dict[Any, list[Session]]):
 
     def put(self, key: Any, new: Session, gap_ms: int, add: Add) -> None:
         """Add a session to those of its key, as the function ``put``."""
-        found = self.get(key)
-        if found is None:
+        sessions = self.get(key)
+        if sessions is None:
             self[key] = [new]
             self.size += 1
         else:
-            self.size += 1 - len(put(found, new, gap_ms, add)[1])
+            self.size += 1 - len(put(sessions, new, gap_ms, add)[1])
 
     def rows(self) -> Iterator[tuple[Any, int, tuple[int, Any]]]:
         """Yield (key, start, (last, accumulator)) of each session."""
-        return ((key, one.start, (one.last, one.acc)) for key, found in self.items() for one in found)
+        return ((key, one.start, (one.last, one.acc)) for key, sessions in self.items() for one in sessions)

@@ -54,8 +54,8 @@ class Decoder:
         """
         where = whole_name(self._source, name)
         try:
-            found = self._decode(piece)
-            return found if self._folders is None else self._placed(found, self._folders, where)
+            records = self._decode(piece)
+            return records if self._folders is None else self._placed(records, self._folders, where)
         except _BadLine as error:
             line = f", line {error.number + 1}" if self._source.format in LINES else f", row {error.number}"
             raise ReadError(f"{where}{line}: {error}", str(error)) from None
@@ -78,12 +78,12 @@ class Decoder:
         said = f"{type(error).__name__}: {error} (each of its records can be read separately)"
         return ReadError(f"{place_of(self._source, name, piece.first)} and those behind it: {said}", said)
 
-    def _placed(self, found: Records, folders: Folders, path: str) -> Records:
+    def _placed(self, records: Records, folders: Folders, path: str) -> Records:
         """Return the records with the fields of their folder added."""
         try:
-            return found._replace(records=[folders.put(record, path) for record in found.records])
+            return records._replace(records=[folders.put(record, path) for record in records.records])
         except TypeError as error:
-            for number, record in zip(found.numbers, found.records, strict=True):
+            for number, record in zip(records.numbers, records.records, strict=True):
                 if not isinstance(record, dict):
                     raise _BadLine(number, f"{error}: {record!r}") from None
             raise
@@ -98,8 +98,8 @@ class Decoder:
             lines.pop()
         numbers: range | list[int] = range(piece.first, piece.first + len(lines))
         if not all(lines) or any(map(bytes.isspace, lines)):
-            kept = [(number, line) for number, line in zip(numbers, lines, strict=True) if line.strip()]
-            numbers, lines = [number for number, _ in kept], [line for _, line in kept]
+            numbered_lines = [(number, line) for number, line in zip(numbers, lines, strict=True) if line.strip()]
+            numbers, lines = [number for number, _ in numbered_lines], [line for _, line in numbered_lines]
         try:
             records = list(map(_json_value, lines))
         except NO_JSON:
@@ -169,17 +169,17 @@ def read_all(source: FileSource[Any]) -> Iterator[tuple[Any, int | None]]:
     """
     decoder = Decoder(source)
     for name, piece in _pieces(source):
-        found = decoder.decode(name, piece)
-        times: list[Any] = found.times_ms or [None] * len(found.records)
-        yield from zip(found.records, times, strict=True)
+        records = decoder.decode(name, piece)
+        times: list[Any] = records.times_ms or [None] * len(records.records)
+        yield from zip(records.records, times, strict=True)
 
 
 def _pieces(source: FileSource[Any]) -> Iterator[tuple[str, FilePiece]]:
     """Yield all pieces of all files that exist at the start, with the name of their file."""
     with closing(tree_of(source)) as tree:
-        found = listing_of(source, tree)
-        for name in sorted(found):
-            version = found[name].version
+        listing = listing_of(source, tree)
+        for name in sorted(listing):
+            version = listing[name].version
             with closing(open_reader(source, name, tree=tree, version=version)) as reader:
                 while (piece := reader.read()) is not None:
                     yield name, piece
@@ -251,12 +251,12 @@ def read_singly(
     for name, piece in _pieces(source):
         for one in singly(source, piece):
             try:
-                found = decoder.decode(name, one)
+                records = decoder.decode(name, one)
             except UNREADABLE as error:
                 aside(place_of(source, name, one.first), decode_content(source, one), error)
                 continue
-            times: list[Any] = found.times_ms or [None] * len(found.records)
-            for record, time_ms, number in zip(found.records, times, found.numbers, strict=True):
+            times: list[Any] = records.times_ms or [None] * len(records.records)
+            for record, time_ms, number in zip(records.records, times, records.numbers, strict=True):
                 yield record, time_ms, place_of(source, name, number)
 
 

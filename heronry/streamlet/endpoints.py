@@ -262,18 +262,18 @@ def _folders(given: Sequence[str] | Mapping[str, str], format: str, schema: Sche
     """
     if isinstance(given, str):
         given = (given,)
-    found = tuple(given.items()) if isinstance(given, Mapping) else tuple((name, "str") for name in given)
-    names = [name for name, _ in found]
+    fields = tuple(given.items()) if isinstance(given, Mapping) else tuple((name, "str") for name in given)
+    names = [name for name, _ in fields]
     if not all(isinstance(name, str) and name for name in names) or len({*names}) < len(names):
         raise TopologyError(f"partitions of files() are {given!r}; write each name of a field once: partitions=['day']")
-    for name, kind in found:
+    for name, kind in fields:
         _one_of(f"the type of partition {name!r}", kind, PARTITION_TYPES)
     both = [name for name, _ in schema if name in names]
     if both:
         raise TopologyError(f"files() has {both[0]!r} in its schema and in its partitions: name it in one of them only")
-    if found and format not in ("json", "csv", *COLUMNAR):
+    if fields and format not in ("json", "csv", *COLUMNAR):
         raise TopologyError(f"files(format={format!r}) does not accept partitions: its records have no fields")
-    return found
+    return fields
 
 
 @overload

@@ -69,12 +69,12 @@ class LookupTable:
         if self._rows is None:
             self.load()
         assert self._rows is not None
-        found = self._rows.get(encode(self._step.on(record)))
-        if found is None:
+        match = self._rows.get(encode(self._step.on(record)))
+        if match is None:
             return [Matched(record, None)] if self._step.how == "left" else []
-        if len(found) == 1:
-            return [Matched(record, copied(found[0]))]
-        return [Matched(copied(record), copied(row)) for row in found]
+        if len(match) == 1:
+            return [Matched(record, copied(match[0]))]
+        return [Matched(copied(record), copied(row)) for row in match]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_step": self._step, "_rows": None}

@@ -276,10 +276,12 @@ class _TopK:
 
     def rank(self, value: Any) -> tuple[bool, Any]:
         """Return the rank of a value; NaN is greater than every number."""
-        found = value
+        rank_value = value
         if self.by is not None:
-            found = value[self.by] if isinstance(self.by, int) or isinstance(value, dict) else getattr(value, self.by)
-        return (False, found) if found == found else (True, 0)
+            rank_value = (
+                value[self.by] if isinstance(self.by, int) or isinstance(value, dict) else getattr(value, self.by)
+            )
+        return (False, rank_value) if rank_value == rank_value else (True, 0)
 
     def lift(self, value: Any) -> tuple[Any, ...]:
         return () if value is None else (value,)

@@ -47,10 +47,10 @@ class Folders:
             ReadError: A folder is missing, or a value has the wrong type. The message names the file.
         """
         folder = path.rpartition("/")[0]
-        found = self._known.get(folder)
-        if found is None:
-            found = self._known[folder] = self._read(path, folder)
-        return found
+        cells = self._known.get(folder)
+        if cells is None:
+            cells = self._known[folder] = self._read(path, folder)
+        return cells
 
     def put(self, record: Any, path: str) -> dict[str, Any]:
         """Return the record with the fields of its path added.
@@ -96,7 +96,7 @@ class Folders:
 
 def unescaped(text: str) -> str:
     """Return a name or value as it was before it was escaped for a path."""
-    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
 
 
 def _typed(path: str, name: str, kind: str, value: str | None) -> Any:
@@ -144,8 +144,8 @@ def cells(record: Any, fields: Sequence[str]) -> list[str | None]:
         TypeError: The record has no named fields, or a value is not a plain value.
         ValueError: A text contains a line break.
     """
-    found = named_fields(record, "csv")
-    values = [found.get(name) for name in fields]
+    named = named_fields(record, "csv")
+    values = [named.get(name) for name in fields]
     return [None if value is None and len(values) > 1 else cell(value) for value in values]
 
 
@@ -169,12 +169,12 @@ def folder_of(record: Any, names: Sequence[str]) -> str:
         TypeError: The record has no named fields, or a value is not a plain value.
         ValueError: A text contains a line break, or the name of a folder is too long.
     """
-    found = named_fields(record, "partition_by")
-    parts = [f"{_escaped(name)}={_escaped(cell(found.get(name))) or NO_VALUE}" for name in names]
+    fields = named_fields(record, "partition_by")
+    parts = [f"{_escaped(name)}={_escaped(cell(fields.get(name))) or NO_VALUE}" for name in names]
     if any(len(part.encode()) > MAX_FOLDER_BYTES for part in parts):
         raise ValueError(f"the name of its folder is longer than {MAX_FOLDER_BYTES} bytes: {'/'.join(parts)[:80]}…")
     return "/".join(parts)
 
 
 def _escaped(text: str) -> str:
-    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)

@@ -157,8 +157,8 @@ def moment_monoid(name: str) -> Monoid[Any, list[Any]]:
 
 def records_of(row: Any) -> list[Any]:
     """Return the records of a late moment, a ``Windowed`` row."""
-    found: list[Any] = row.value
-    return found
+    records: list[Any] = row.value
+    return records
 
 
 def in_order(records: Sequence[Any]) -> Sequence[Any]:

@@ -112,18 +112,18 @@ def list_files(source: FileSource[Any], tree: FileTree | None = None) -> list[st
 
 def listing_of(source: FileSource[Any], tree: FileTree) -> Listing:
     """Return the current files as ``list_files`` does, with their sizes and versions."""
-    found = tree.listed()
-    if found is None:
+    files_by_hour = tree.listed()
+    if files_by_hour is None:
         if source.grows:
             return {}
         raise FileNotFoundError(2, "no such file or directory", source.path)
-    if source.format == "archive" and "" not in found:
+    if source.format == "archive" and "" not in files_by_hour:
         hours: dict[str, list[Seen]] = {}
-        for name in sorted(found):
-            hours.setdefault(name.rpartition("/")[0] or ".", []).append(found[name])
-        found = {hour: joined(files) for hour, files in hours.items()}
-    _refuse(source, found)
-    return found
+        for name in sorted(files_by_hour):
+            hours.setdefault(name.rpartition("/")[0] or ".", []).append(files_by_hour[name])
+        files_by_hour = {hour: joined(files) for hour, files in hours.items()}
+    _refuse(source, files_by_hour)
+    return files_by_hour
 
 
 def _refuse(source: FileSource[Any], names: Iterable[str]) -> None:
@@ -145,11 +145,11 @@ def local_files(source: FileSource[Any]) -> list[Path]:
         FileNotFoundError: The path does not exist.
         ReadError: A file cannot be read.
     """
-    found = LocalFileTree(source).listed()
-    if found is None:
+    files = LocalFileTree(source).listed()
+    if files is None:
         raise FileNotFoundError(2, "no such file or directory", source.path)
-    _refuse(source, found)
-    return [Path(whole_name(source, name)) for name in sorted(found)]
+    _refuse(source, files)
+    return [Path(whole_name(source, name)) for name in sorted(files)]
 
 
 def refusals(program: Program) -> list[str]:
@@ -157,19 +157,19 @@ def refusals(program: Program) -> list[str]:
 
     Tasks may see another folder, or more files later. In that case the task reports the error.
     """
-    found = []
+    problems = []
     for name, source in program.reads():
         if not isinstance(source, FileSource) or is_url(source.path):
             continue
         if source.format in LINES or source.partitions:
             try:
                 list_files(source)
-                found += [f"step {name!r}: {problem}" for problem in _header_problems(source)]
+                problems += [f"step {name!r}: {problem}" for problem in _header_problems(source)]
             except ReadError as error:
-                found.append(f"step {name!r}: {error}")
+                problems.append(f"step {name!r}: {error}")
             except OSError:
                 continue
-    return found
+    return problems
 
 
 def skipped_files(source: FileSource[Any]) -> dict[str, str]:
@@ -226,21 +226,23 @@ def missing(program: Program) -> list[str]:
     Tasks may have the input. A folder that grows may be created later. For a URL, the library that reads it is checked.
     Paths that exist and are not read are reported as well.
     """
-    found = []
+    problems = []
     for name, source in program.reads():
         if not isinstance(source, FileSource):
             continue
         if is_url(source.path):
             if why := unreadable_here(source):
-                found.append(f"step {name!r}: {why}; a task that lacks it says so, and the topology fails")
+                problems.append(f"step {name!r}: {why}; a task that lacks it says so, and the topology fails")
         elif not source.grows and not Path(source.path).exists():
-            found.append(
+            problems.append(
                 f"step {name!r}: there is nothing to read at {source.path} on this machine; a task that does not find "
                 "it where it runs says so, and the topology fails"
             )
         else:
-            found += [f"step {name!r}: {path} is not read: it is {why}" for path, why in skipped_files(source).items()]
-    return found
+            problems += [
+                f"step {name!r}: {path} is not read: it is {why}" for path, why in skipped_files(source).items()
+            ]
+    return problems
 
 
 class LineReader:
@@ -386,9 +388,9 @@ class ColumnReader:
             for batch in self._rows(name, columns=list(ARCHIVE_COLUMNS)):
                 ids = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
                 fresh = [identity not in seen and not seen.add(identity) for identity in ids]  # type: ignore[func-returns-value]  # add gives None
-                kept = batch if all(fresh) else batch.filter(self._arrow.array(fresh))
-                if kept.num_rows:
-                    yield kept
+                fresh_batch = batch if all(fresh) else batch.filter(self._arrow.array(fresh))
+                if fresh_batch.num_rows:
+                    yield fresh_batch
 
     def _skipped(self, batches: Iterator[Any]) -> Iterator[Any]:
         before = 0

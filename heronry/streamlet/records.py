@@ -26,10 +26,10 @@ def named_fields(record: Any, what: str = "Parquet") -> dict[str, Any]:
     Raises:
         TypeError: The record has no named fields.
     """
-    found = fields_of(record)
-    if not isinstance(found, dict):
+    fields = fields_of(record)
+    if not isinstance(fields, dict):
         raise TypeError(f"a record for {what} has named fields: a dict, a named tuple or a dataclass")
-    return found
+    return fields
 
 
 def table_of(records: list[dict[str, Any]]) -> Any:

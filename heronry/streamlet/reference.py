@@ -118,11 +118,11 @@ def evaluate(
 
 def _with_tables(program: Program) -> Program:
     """Return the program with its lookup tables read. Errors of reading are raised unchanged."""
-    found = without_lookups(program)
-    for step in found.steps:
+    program_without_lookups = without_lookups(program)
+    for step in program_without_lookups.steps:
         if isinstance(step, FlatMapStep) and isinstance(step.function, LookupTable):
             step.function.load()
-    return found
+    return program_without_lookups
 
 
 class FailureTrial:
@@ -137,20 +137,20 @@ class FailureTrial:
 
     def source(self, step: SourceStep, given: Iterable[Any] | None) -> Iterator[TimedRecord]:
         """Yield the records of a source that pass."""
-        found: Iterable[tuple[Any, int | None, str]]
+        rows: Iterable[tuple[Any, int | None, str]]
         if given is None and isinstance(step.source, FileSource):
-            found = read_singly(step.source, lambda where, text, error: self.put(step.name, where, text, text, error))
+            rows = read_singly(step.source, lambda where, text, error: self.put(step.name, where, text, text, error))
         elif given is None and isinstance(step.source, ServerSource):
             source = step.source
             pieces = pieces_of(source, ranges_of(source, READER), READER)
-            found = (
+            rows = (
                 (record, None, source.place_of(split, number))
                 for split, first, records in pieces
                 for number, record in enumerate(records, first)
             )
         else:
-            found = ((record, time_ms, "") for record, time_ms in _records(step, given))
-        for record, time_ms, where in found:
+            rows = ((record, time_ms, "") for record, time_ms in _records(step, given))
+        for record, time_ms, where in rows:
             try:
                 timed = TimedRecord(
                     record, time_ms if step.event_time is None else _time(step.name, step.event_time, record)

@@ -27,11 +27,11 @@ def read(path: str | Path) -> list[Any]:
 
     Results of reducers are named tuples.
     """
-    found = []
+    rows = []
     for file in sorted(_seen(Path(path))):
         # Lines end only with "\n". Other characters that splitlines() treats as line ends may occur in a text.
-        found += [_named(json.loads(line)) for line in file.read_bytes().split(b"\n") if line]
-    return found
+        rows += [_named(json.loads(line)) for line in file.read_bytes().split(b"\n") if line]
+    return rows
 
 
 def _seen(path: Path) -> Iterator[Path]:

@@ -81,8 +81,8 @@ class RecordSchema:
     fields: tuple[FieldType, ...]
 
     def __str__(self) -> str:
-        told = [f"{f.name} {f.type_name}" + (f" = {f.default[0]!r}" if f.default else "") for f in self.fields]
-        return f"{self.name} ({', '.join(told)})"
+        texts = [f"{f.name} {f.type_name}" + (f" = {f.default[0]!r}" if f.default else "") for f in self.fields]
+        return f"{self.name} ({', '.join(texts)})"
 
 
 def schema_of(given: Any, step: str) -> RecordSchema:
@@ -95,23 +95,23 @@ def schema_of(given: Any, step: str) -> RecordSchema:
         return given
     problems: list[str] = []
     if isinstance(given, type) and dataclasses.is_dataclass(given):
-        found = RecordSchema(given.__name__, _of_dataclass(given, problems))
+        schema = RecordSchema(given.__name__, _of_dataclass(given, problems))
     elif type(given).__module__.partition(".")[0] == "pyarrow" and type(given).__name__ == "Schema":
-        found = RecordSchema("schema", _of_arrow(given, problems))
+        schema = RecordSchema("schema", _of_arrow(given, problems))
     else:
         raise TopologyError(
             f"step {step!r}: {given!r} is not a schema; write a dataclass (the class, not one of its instances) or a "
             "pyarrow.Schema"
         )
-    twice = sorted({field.name for field in found.fields if [f.name for f in found.fields].count(field.name) > 1})
+    twice = sorted({field.name for field in schema.fields if [f.name for f in schema.fields].count(field.name) > 1})
     if twice:
         problems.append(f"it names {listing(twice)} twice; rename one")
-    if not found.fields and not problems:
+    if not schema.fields and not problems:
         problems.append("it has no fields; give it at least one")
     if problems:
-        raise TopologyError([f"step {step!r}: schema {found.name}: {problem}" for problem in problems])
-    _check_defaults(found, step)
-    return found
+        raise TopologyError([f"step {step!r}: schema {schema.name}: {problem}" for problem in problems])
+    _check_defaults(schema, step)
+    return schema
 
 
 def _of_dataclass(given: type, problems: list[str]) -> tuple[FieldType, ...]:
@@ -122,7 +122,7 @@ def _of_dataclass(given: type, problems: list[str]) -> tuple[FieldType, ...]:
             f"its annotations cannot be read ({error}); declare it, and what they name, at the top level of its module"
         )
         return ()
-    found = []
+    fields = []
     for field in dataclasses.fields(given):
         inner, optional = _unwrapped(hints[field.name])
         kind = KINDS.get(inner) if isinstance(inner, type) else None
@@ -132,8 +132,8 @@ def _of_dataclass(given: type, problems: list[str]) -> tuple[FieldType, ...]:
             problems.append(f"field {field.name!r} has a default_factory; write a plain default, or none")
         else:
             default = () if field.default is dataclasses.MISSING else (field.default,)
-            found.append(FieldType(field.name, kind, optional, default))
-    return tuple(found)
+            fields.append(FieldType(field.name, kind, optional, default))
+    return tuple(fields)
 
 
 def _unwrapped(hint: Any) -> tuple[Any, bool]:
@@ -149,17 +149,17 @@ def _named(hint: Any) -> str:
 
 
 def _of_arrow(given: Any, problems: list[str]) -> tuple[FieldType, ...]:
-    found = []
+    fields = []
     for field in given:
         kind, more = _arrow_kind(field.type)
         if kind:
-            found.append(FieldType(field.name, kind, field.nullable, **more))
+            fields.append(FieldType(field.name, kind, field.nullable, **more))
         else:
             problems.append(
                 f"field {field.name!r} has the type {field.type}, which is not carried; write one of string, int8 to "
                 "int64, float64, bool, binary, date32, timestamp('us', 'UTC'), decimal128(…)"
             )
-    return tuple(found)
+    return tuple(fields)
 
 
 def _arrow_kind(of: Any) -> tuple[str, dict[str, Any]]:
@@ -206,15 +206,15 @@ def arrow_schema(schema: RecordSchema) -> Any:
         "datetime": pa.timestamp("us", "UTC"),
     }  # fmt: skip
     ints = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
-    found = []
+    fields = []
     for field in schema.fields:
         if field.kind == "Decimal":
             if field.scale is None:
                 return None
             types["Decimal"] = pa.decimal128(field.digits, field.scale)
         of = ints[field.bits] if field.kind == "int" else types[field.kind]
-        found.append(pa.field(field.name, of, field.optional))
-    return pa.schema(found)
+        fields.append(pa.field(field.name, of, field.optional))
+    return pa.schema(fields)
 
 
 MAX_SHOWN = 80  # limit of characters of a value in a message
@@ -354,20 +354,20 @@ def _float(_: FieldType) -> Callable[[Any], float]:
             if value in _NOT_FINITE:
                 return float(value)
             if _NUMBER.fullmatch(value):
-                found = float(value)
-                if math.isinf(found) or (found == 0 and any(c in "123456789" for c in re.split("[eE]", value)[0])):
+                number = float(value)
+                if math.isinf(number) or (number == 0 and any(c in "123456789" for c in re.split("[eE]", value)[0])):
                     raise _refused(value, "which is beyond the range of a float")
-                return found
+                return number
         elif isinstance(value, float):
             return float(value)
         elif _is_whole(value):
             try:
-                found = float(value)
+                number = float(value)
             except OverflowError:
-                found = math.inf
-            if found != value:
+                number = math.inf
+            if number != value:
                 raise _refused(value, "an int that a float cannot represent exactly")
-            return found
+            return number
         raise _refused(value, "which is not a float")
 
     return make
@@ -400,19 +400,19 @@ def _bytes(_: FieldType) -> Callable[[Any], bytes]:
 
 def _datetime(_: FieldType) -> Callable[[Any], dt.datetime]:
     def make(value: Any) -> dt.datetime:
-        found: dt.datetime = value
+        moment: dt.datetime = value
         try:
             if isinstance(value, str):
                 if not _TIME.fullmatch(value):
                     raise _refused(value, "which is not an ISO 8601 time with at most microseconds")
-                found = dt.datetime.fromisoformat(value)
+                moment = dt.datetime.fromisoformat(value)
             elif value.__class__ is not dt.datetime:
                 raise _refused(value, "which is not a datetime")
-            if found.tzinfo is dt.UTC:
-                return found.replace(fold=0) if found.fold else found
-            if found.utcoffset() is None:
-                return found.replace(tzinfo=dt.UTC, fold=0)
-            return found.astimezone(dt.UTC)
+            if moment.tzinfo is dt.UTC:
+                return moment.replace(fold=0) if moment.fold else moment
+            if moment.utcoffset() is None:
+                return moment.replace(tzinfo=dt.UTC, fold=0)
+            return moment.astimezone(dt.UTC)
         except OverflowError:
             raise _refused(value, "which is outside the years 1 to 9999 in UTC") from None
         except ValueError as error:
@@ -451,8 +451,8 @@ def _decimal(field: FieldType) -> Callable[[Any], Decimal]:
         try:
             return _fitted(Decimal(value), bound, unit)
         except decimal.DecimalException:
-            told = field.type_name.removesuffix("?") if field.scale is not None else f"{MAX_DIGITS} digits"
-            raise _refused(value, f"which does not fit {told}") from None
+            limit = field.type_name.removesuffix("?") if field.scale is not None else f"{MAX_DIGITS} digits"
+            raise _refused(value, f"which does not fit {limit}") from None
 
     return make
 

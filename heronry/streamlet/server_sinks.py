@@ -51,8 +51,8 @@ class ServerSink(ServerSettings):
     def component(self) -> type[SeatedSink]:
         """Class of the connector."""
         module, _, name = SINKS[self.system].partition(":")
-        found: type[SeatedSink] = getattr(importlib.import_module(module), name)
-        return found
+        sink: type[SeatedSink] = getattr(importlib.import_module(module), name)
+        return sink
 
     @property
     def replaces_by(self) -> tuple[str, ...]:
@@ -78,8 +78,8 @@ class ServerSink(ServerSettings):
             TypeError: The record has no named fields, or a value has an unsupported type.
             ConnectError: The system cannot store the record.
         """
-        found = named_fields(record, "a server")
-        return _encoder(self)([found.get(name) for name in self.fields])
+        fields = named_fields(record, "a server")
+        return _encoder(self)([fields.get(name) for name in self.fields])
 
     def open(self, seat: Seat) -> SeatedSink:
         """Return the connector, connected.

@@ -68,8 +68,8 @@ class ServerSettings:
         """Return a description: the system, the object in it (``what``), and its address."""
         known = dict(self.settings)
         where = next((known[key] for key in (prefix_of(self.system) + name for name in WHERE) if key in known), "")
-        told = what if isinstance(what, str) else ", ".join(what)
-        return " ".join(filter(None, (self.system, told, where and f"at {where}")))
+        text = what if isinstance(what, str) else ", ".join(what)
+        return " ".join(filter(None, (self.system, text, where and f"at {where}")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,8 @@ class ServerSource(ServerSettings):
     def component(self) -> type[PollingSource]:
         """Class of the connector."""
         module, _, name = COMPONENTS[self.system].partition(":")
-        found: type[PollingSource] = getattr(importlib.import_module(module), name)
-        return found
+        source: type[PollingSource] = getattr(importlib.import_module(module), name)
+        return source
 
     def problems(self) -> Iterator[str]:
         """Yield problems of the declaration, in the words of the connector."""
@@ -150,8 +150,8 @@ def ranges_of(source: ServerSource, name: str) -> tuple[Range, ...]:
         BadConfig: A setting is invalid.
     """
     with closing(source.open(name)) as reader:
-        found = [reader.bounds(split) for split in reader.splits()]
-    return tuple(wanted for wanted in found if wanted is not None)
+        ranges = [reader.bounds(split) for split in reader.splits()]
+    return tuple(wanted for wanted in ranges if wanted is not None)
 
 
 def pieces_of(source: ServerSource, wanted: Sequence[Range], name: str) -> Iterator[tuple[str, int, list[Any]]]:

@@ -714,16 +714,19 @@ def _times_of_sides(
     mine: WindowDraft, theirs: WindowDraft | None, where: str
 ) -> tuple[EventTime | None, EventTime | None]:
     """Return the event times of a join's sides where a side has its own. Raises TopologyError."""
-    left = mine.windowing
-    right = theirs.windowing if theirs is not None else replace(left, event_time=None)
-    if (right.window, right.allowed_lateness_ms) not in ((left.window, left.allowed_lateness_ms), (left.window, 0)):
+    left_windowing = mine.windowing
+    right = theirs.windowing if theirs is not None else replace(left_windowing, event_time=None)
+    if (right.window, right.allowed_lateness_ms) not in (
+        (left_windowing.window, left_windowing.allowed_lateness_ms),
+        (left_windowing.window, 0),
+    ):
         raise TopologyError(f"step {where!r}: its sides have different windows; use the same for both")
-    if (left.event_time is None) != (right.event_time is None):
+    if (left_windowing.event_time is None) != (right.event_time is None):
         raise TopologyError(
             f"step {where!r}: one side has event_time= in its window, the other uses the time of its source; give it "
             "in window(…) of both sides, or of neither"
         )
-    return left.event_time, right.event_time
+    return left_windowing.event_time, right.event_time
 
 
 def _misplaced(stream: KeyedStreamlet[Any, Any] | WindowedStreamlet[Any, Any], method: str) -> Callable[..., NoReturn]:

@@ -35,8 +35,8 @@ Listing = Mapping[str, Seen]
 def joined(files: Iterable[Seen]) -> Seen:
     """Return the entry of a folder of files that is read as one, in the order of their names."""
     sizes, versions = zip(*files, strict=True)
-    told = " ".join(versions).strip()
-    return Seen(sum(sizes), hashlib.sha256(told.encode()).hexdigest()[:16] if told else "")
+    text = " ".join(versions).strip()
+    return Seen(sum(sizes), hashlib.sha256(text.encode()).hexdigest()[:16] if text else "")
 
 
 class FileTree(Protocol):
@@ -119,12 +119,12 @@ class LocalFileTree:
         if not self._root.is_dir():
             return None
         self.skipped = {}
-        found = {name: Seen(0) for name in self._below(str(self._root), "")}
+        files = {name: Seen(0) for name in self._below(str(self._root), "")}
         for path, why in self.skipped.items():
             if path not in self._told and not self._quiet:
                 self._told.add(path)
                 log.warning("%s is not read: it is %s", path, why)
-        return found
+        return files
 
     def _below(self, folder: str, prefix: str) -> Iterator[str]:
         """Yield the names of the files in a folder and its subfolders, each after ``prefix``."""
@@ -153,8 +153,8 @@ class LocalFileTree:
         place = self._path(name)
         if place.is_file():
             return [name]
-        found = (path for path in place.iterdir() if path.is_file() and not is_hidden(path.name))
-        return sorted(path.relative_to(self._root).as_posix() for path in found)
+        files = (path for path in place.iterdir() if path.is_file() and not is_hidden(path.name))
+        return sorted(path.relative_to(self._root).as_posix() for path in files)
 
     def open(self, name: str, version: str = "") -> BinaryIO:
         """Open a file. See FileTree."""

@@ -85,11 +85,11 @@ class UrlFileTree:
                     raise error.__cause__ from None  # fsspec raises FileNotFoundError for any failure here
                 return None
             if info["type"] != "directory":
-                found = {"": Seen(int(info["size"] or 0), _version(info))}
+                files = {"": Seen(int(info["size"] or 0), _version(info))}
             else:
-                found = dict(self._below(self._root.rstrip("/")))
-        self._sizes = {name: seen.size for name, seen in found.items()}
-        return found
+                files = dict(self._below(self._root.rstrip("/")))
+        self._sizes = {name: seen.size for name, seen in files.items()}
+        return files
 
     def _below(self, root: str) -> Iterator[tuple[str, Seen]]:
         for info in self._all_below(root):
@@ -99,8 +99,8 @@ class UrlFileTree:
 
     def _all_below(self, root: str) -> Iterator[dict[str, Any]]:
         if self._scheme in OBJECT_STORES:  # by name prefix, in one request
-            found = self._files.find(root, detail=True)
-            yield from (info for name, info in found.items() if info["type"] != "directory" and not name.endswith("/"))
+            files = self._files.find(root, detail=True)
+            yield from (info for name, info in files.items() if info["type"] != "directory" and not name.endswith("/"))
             return
         # fsspec's walk is not used, because it skips folders without read permission.
         places = [root]
@@ -147,8 +147,8 @@ class UrlFileTree:
             return [(name, Seen(0))]
         below = [each for each in self._files.ls(path, detail=True) if each["type"] == "file"]
         root = len(self._root.rstrip("/")) + 1
-        found = [(str(each["name"])[root:], Seen(int(each["size"] or 0), _version(each))) for each in below]
-        return sorted(pair for pair in found if not is_hidden(pair[0].rpartition("/")[2]))
+        files = [(str(each["name"])[root:], Seen(int(each["size"] or 0), _version(each))) for each in below]
+        return sorted(pair for pair in files if not is_hidden(pair[0].rpartition("/")[2]))
 
     def open(self, name: str, version: str = "") -> BinaryIO:
         """Open a file. See FileTree."""
@@ -252,11 +252,11 @@ def _explain(scheme: str, error: BaseException) -> tuple[str, str]:
 
 def _version(info: Mapping[str, Any]) -> str:
     """Return a short hash of the store's statement of a file's contents. It is never empty."""
-    told = next((info[key] for key in (*_ETAGS, *_TIMES) if info.get(key)), None)
-    if isinstance(told, dt.datetime):  # a listing may have seconds where the file's own info has a datetime
-        told = told.timestamp()
-    told = f"{told:.6f}" if isinstance(told, float) else told
-    return hashlib.sha256(f"{info.get('size')} {told}".encode()).hexdigest()[:16]
+    version = next((info[key] for key in (*_ETAGS, *_TIMES) if info.get(key)), None)
+    if isinstance(version, dt.datetime):  # a listing may have seconds where the file's own info has a datetime
+        version = version.timestamp()
+    version = f"{version:.6f}" if isinstance(version, float) else version
+    return hashlib.sha256(f"{info.get('size')} {version}".encode()).hexdigest()[:16]
 
 
 class Ranges(io.RawIOBase):

@@ -262,8 +262,8 @@ class States:
         return self._folder / f"history-{self._container}-{number}.state"
 
     def _numbers(self) -> list[int]:
-        found = [file.stem.rpartition("-")[2] for file in self._folder.glob(f"history-{self._container}-*.state")]
-        return sorted(int(number) for number in found if number.isdecimal())
+        numbers = [file.stem.rpartition("-")[2] for file in self._folder.glob(f"history-{self._container}-*.state")]
+        return sorted(int(number) for number in numbers if number.isdecimal())
 
 
 def about_of(record: TopologyRecord) -> TopologySummary:
@@ -336,15 +336,15 @@ def remove_old(folder: Path, container: int, max_bytes: int, oldest_date: str) -
     Raises:
         OSError: A file cannot be removed.
     """
-    found = []
+    files_by_age = []
     for date in dates(folder):
         # What a compaction has left goes before what it has made, or its rows would be there again.
         for file in [*superseded(folder, date), *files(folder, date)]:
             span = span_of(file.name)
             with contextlib.suppress(FileNotFoundError):  # a roll-up has been quicker
                 if span is not None and span[0] == container:
-                    found.append(((span[2], -span[1]), (str(file), file.stat().st_size, date)))
-    for path in beyond([file for _, file in sorted(found)], max_bytes, oldest_date):
+                    files_by_age.append(((span[2], -span[1]), (str(file), file.stat().st_size, date)))
+    for path in beyond([file for _, file in sorted(files_by_age)], max_bytes, oldest_date):
         Path(path).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # others have files in it
             Path(path).parent.rmdir()

@@ -74,13 +74,13 @@ class Growing:
             self.events_dropped += beyond
 
     def _note_happenings(self, before: ProcessMetrics | None, now: ProcessMetrics) -> None:
-        found, missed = new_events(before, now)
+        events, missed = new_events(before, now)
         self.events_dropped += missed
         self.note(
             HistoryEvent(
                 round(h.time * 1000), h.kind, now.container, h.component, now.instance, h.count, h.text, h.detail
             )
-            for h in found
+            for h in events
         )
 
     @property
@@ -174,22 +174,22 @@ def _growth(before: ProcessMetrics | None, now: ProcessMetrics) -> Iterator[Metr
     for name, total in now.counters.items():
         grown = exact(total) - exact(counted.get(name, 0.0))
         if grown > 0:
-            found = row(name, MetricKind.COUNTER)
-            found.count, found.sum = 1.0, grown
-            yield found
+            metric_row = row(name, MetricKind.COUNTER)
+            metric_row.count, metric_row.sum = 1.0, grown
+            yield metric_row
     for name, value in now.gauges.items():
         if math.isfinite(value):
-            found = row(name, MetricKind.GAUGE)
-            found.count, found.sum, found.low, found.high = 1.0, value, value, value
-            found.last, found.last_ms = value, time_ms
-            yield found
+            metric_row = row(name, MetricKind.GAUGE)
+            metric_row.count, metric_row.sum, metric_row.low, metric_row.high = 1.0, value, value, value
+            metric_row.last, metric_row.last_ms = value, time_ms
+            yield metric_row
     sketched = before.sketches if before is not None else {}
     for name, data in now.sketches.items():
         bins = _since(data, sketched.get(name, b""))
         if bins:
-            found = row(name, MetricKind.LATENCY)
-            found.bins, found.count = bins, sum(bins.values())
-            yield found
+            metric_row = row(name, MetricKind.LATENCY)
+            metric_row.bins, metric_row.count = bins, sum(bins.values())
+            yield metric_row
 
 
 def _since(data: bytes, before: bytes) -> dict[int, float]:

@@ -214,8 +214,8 @@ class StatsdSink:
         self._context = context
         self._prefix = setting(settings, Keys.HERON_METRICS_PREFIX)
         host, port = parse_address(setting(settings, Keys.HERON_METRICS_STATSD_ADDRESS))
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_DGRAM)
-        family, kind, protocol, _, address = found[0]
+        addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+        family, kind, protocol, _, address = addresses[0]
         self._socket = socket.socket(family, kind, protocol)
         self._socket.setblocking(False)
         self._socket.connect(address)

@@ -94,8 +94,8 @@ class TopologyMasterSink:
     async def _send(self, after: int) -> PublishReply:
         assert self._publish is not None
         entries = self._context.metrics.entries(after)  # what happened is the history's, which a master does not keep
-        told = tuple(replace(e, happenings=(), happened=0) if e.happened else e for e in entries)
-        message = PublishMetrics(self._context.container, told, time.time())
+        reports = tuple(replace(e, happenings=(), happened=0) if e.happened else e for e in entries)
+        message = PublishMetrics(self._context.container, reports, time.time())
         metadata = self._identity.metadata()
         reply: PublishReply = await self._publish(message, timeout=PUBLISH_SECONDS, metadata=metadata)
         return reply

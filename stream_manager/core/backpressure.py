@@ -94,10 +94,10 @@ class BackpressureCauses:
 
     def union(self) -> tuple[Cause, ...]:
         """Return all causes, own causes first."""
-        found = dict(self.own)
+        union = dict(self.own)
         for _, (_, causes) in sorted(self._peers.items()):
-            found.update(causes)
-        return tuple(found)
+            union.update(causes)
+        return tuple(union)
 
     def set_partitioned(self, partitioned: bool) -> None:
         """Set whether the lease has passed without a message from the topology master or a peer."""
@@ -125,7 +125,7 @@ class BackpressureCauses:
 
     def totals(self, routes: PlanRoutes) -> dict[str, float]:
         """Return counters by metric name."""
-        found: dict[str, float] = {
+        totals: dict[str, float] = {
             "__server/__time_spent_back_pressure_initiated": self.initiated_ms,
             "__back_pressure_starts": self.started,
         }
@@ -133,8 +133,8 @@ class BackpressureCauses:
             task = cause.kind is CauseKind.TASK
             about = routes.instance_name(cause.task) if task else f"stream_manager-{cause.peer}"
             name = keyed("__time_spent_back_pressure_by_compid", about)
-            found[name] = found.get(name, 0) + slow_ms
-        return found
+            totals[name] = totals.get(name, 0) + slow_ms
+        return totals
 
     def check(self) -> None:
         """Assert every invariant."""
@@ -230,11 +230,11 @@ class BackpressureEpisodes:
             if self._is_over(self._open[spout], now_ms):
                 self._over.append(self._open.pop(spout).episode)
         for spout, causes in paused.items():
-            found = self._open.setdefault(spout, _Open(BackpressureEpisode(spout, now_ms, now_ms)))
-            if not found.standing:
-                found.episode.pauses += 1
-                found.episode.ended_ms = now_ms
-            found.standing = causes
+            entry = self._open.setdefault(spout, _Open(BackpressureEpisode(spout, now_ms, now_ms)))
+            if not entry.standing:
+                entry.episode.pauses += 1
+                entry.episode.ended_ms = now_ms
+            entry.standing = causes
 
     def take(self) -> list[BackpressureEpisode]:
         """Return the episodes that have ended since the last call, in the order of their end."""
@@ -244,29 +244,29 @@ class BackpressureEpisodes:
     def end(self, now_ms: int) -> None:
         """End all episodes: the process stops."""
         self.observe(now_ms, {})
-        self._over.extend(found.episode for found in self._open.values())
+        self._over.extend(entry.episode for entry in self._open.values())
         self._open.clear()
 
     def check(self) -> None:
         """Assert every invariant."""
-        for found in self._open.values():
-            each = found.episode
+        for entry in self._open.values():
+            each = entry.episode
             assert each.pauses >= 1
             assert each.paused_ms <= each.ended_ms - each.began_ms
             assert len(each.causes) <= MAX_CAUSES + 1
             assert all(ms <= each.paused_ms for cause, ms in each.causes.items() if cause is not None)
 
-    def _pass(self, found: _Open, elapsed_ms: int, now_ms: int) -> None:
-        if not found.standing:
+    def _pass(self, entry: _Open, elapsed_ms: int, now_ms: int) -> None:
+        if not entry.standing:
             return
-        each = found.episode
+        each = entry.episode
         each.paused_ms += elapsed_ms
         each.ended_ms = now_ms
-        for cause in found.standing:
+        for cause in entry.standing:
             named = cause if cause in each.causes or len(each.causes) < MAX_CAUSES else None
             each.causes[named] = each.causes.get(named, 0) + elapsed_ms
 
     @staticmethod
-    def _is_over(found: _Open, now_ms: int) -> bool:
-        each = found.episode
-        return now_ms - each.began_ms >= LONGEST_MS or (not found.standing and now_ms - each.ended_ms >= QUIET_MS)
+    def _is_over(entry: _Open, now_ms: int) -> bool:
+        each = entry.episode
+        return now_ms - each.began_ms >= LONGEST_MS or (not entry.standing and now_ms - each.ended_ms >= QUIET_MS)

@@ -88,20 +88,20 @@ class ConnectionTable:
 
     def instance(self, task: int) -> LocalInstance:
         """Return the instance of a task; create it if it is unknown."""
-        found = self.instances.get(task)
-        if found is None:
+        instance = self.instances.get(task)
+        if instance is None:
             upload = CreditGrant(self._upload_window, 0, task, open_now=False)
-            found = self.instances[task] = LocalInstance(Link(task=task), task=task, upload=upload)
-        return found
+            instance = self.instances[task] = LocalInstance(Link(task=task), task=task, upload=upload)
+        return instance
 
     def peer(self, container: int) -> Peer:
         """Return the peer of a container; create it if it is unknown."""
-        found = self.peers.get(container)
-        if found is None:
-            found = self.peers[container] = Peer(Link(container=container), container=container)
+        peer = self.peers.get(container)
+        if peer is None:
+            peer = self.peers[container] = Peer(Link(container=container), container=container)
             if container in self._gone:
-                found.traffic_in, found.link.traffic_out, found.link.lost = self._gone.pop(container)
-        return found
+                peer.traffic_in, peer.link.traffic_out, peer.link.lost = self._gone.pop(container)
+        return peer
 
     def remove_peer(self, container: int) -> Peer:
         """Remove the peer of a container that has left the plan. If it returns, its totals continue."""

@@ -33,7 +33,7 @@ from heron_runtime.model.dataflow import UNKNOWN_WEIGHT
 class CreditGrant:
     """Limit of one sender, as weight since the hello of its connection."""
 
-    __slots__ = ("container", "limit", "received", "task", "told", "used", "window")
+    __slots__ = ("container", "limit", "received", "reported", "task", "used", "window")
 
     def __init__(self, window: int, container: int = 0, task: int = 0, open_now: bool = True) -> None:
         self.window = window
@@ -42,7 +42,7 @@ class CreditGrant:
         self.received = 0
         self.used = 0
         self.limit = window if open_now else 0
-        self.told = 0
+        self.reported = 0
 
     @property
     def taken(self) -> int:
@@ -54,7 +54,7 @@ class CreditGrant:
         queued = self.received - self.used
         self.received = 0
         self.used = -queued
-        self.told = 0
+        self.reported = 0
         self.limit = max(0, self.window - queued) if open_now else 0
 
     def receive(self, weight: int) -> bool:

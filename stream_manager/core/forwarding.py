@@ -135,10 +135,10 @@ class FrameForwarder:
     def next_packet(self, neighbour: Neighbour) -> Packet | None:
         """Return the next packet for a neighbour, or None; see ``Link.next_packet``."""
         link = neighbour.link
-        found = link.next_packet()
-        if found is None:
+        waiting = link.next_packet()
+        if waiting is None:
             return None
-        packet, grants = found
+        packet, grants = waiting
         for grant in grants:
             self._renewals[grant] = None
         for queue in list(link.marked):

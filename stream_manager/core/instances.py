@@ -158,7 +158,7 @@ class InstanceProtocol:
     def report_taken(self) -> None:
         """Send to each instance how much of its frames was taken, where that has changed."""
         for instance in self._connections.instances.values():
-            if instance.upload.taken != instance.upload.told:
+            if instance.upload.taken != instance.upload.reported:
                 self._send_credit(instance)
 
     def apply_plan(self, before: PlanRoutes, current: CurrentPlan) -> None:
@@ -233,9 +233,9 @@ class InstanceProtocol:
     def check(self, current: CurrentPlan) -> None:
         """Assert every invariant."""
         for instance in self._connections.instances.values():
-            told = instance.sent_causes is not None
+            has_causes = instance.sent_causes is not None
             here = instance.connection is not None and instance.task in current.routes.local_spouts
-            assert told == here, "exactly the connected spouts know whether they are paused"
+            assert has_causes == here, "exactly the connected spouts know whether they are paused"
         for spout in self._spouts(current.routes):
             assert spout.sent_causes == self._causes_of(spout, current), "paused if and only if there are causes"
 
@@ -263,7 +263,7 @@ class InstanceProtocol:
 
     def _send_credit(self, instance: LocalInstance) -> None:
         upload = instance.upload
-        upload.told = upload.taken
+        upload.reported = upload.taken
         if instance.connection is not None:
             self._effects.add(SendMessage(instance.connection, Credit(upload.limit, 0, upload.taken)))
 

@@ -24,15 +24,15 @@ _WHAT = (
 
 def link_totals(connections: ConnectionTable, routes: PlanRoutes) -> dict[str, float]:
     """Return traffic and losses since the start of the process."""
-    found: dict[str, float] = {}
+    totals: dict[str, float] = {}
     for neighbour in connections.all():
         name = _name(neighbour, routes)
         is_peer = isinstance(neighbour, Peer)
         way_in, way_out = ("from_stmgrs", "to_stmgrs") if is_peer else ("from_workers", "to_workers")
-        found.update(_traffic(way_in, name, neighbour.traffic_in))
-        found.update(_traffic(way_out, name, neighbour.link.traffic_out))
-        found.update(_lost(way_out, name, neighbour.link, routes))
-    return found
+        totals.update(_traffic(way_in, name, neighbour.traffic_in))
+        totals.update(_traffic(way_out, name, neighbour.link.traffic_out))
+        totals.update(_lost(way_out, name, neighbour.link, routes))
+    return totals
 
 
 def stale_totals(dropped: Mapping[int, int], routes: PlanRoutes) -> dict[str, float]:
@@ -66,17 +66,17 @@ def queue_seconds(connections: ConnectionTable, weights: TupleWeights) -> dict[i
 
 def find_bottleneck(connections: ConnectionTable, weights: TupleWeights, routes: PlanRoutes) -> Bottleneck:
     """Return the task with the most seconds of work queued here, or in one call of user code."""
-    found = [
+    candidates = [
         Bottleneck(routes.component.get(task, ""), task, seconds)
         for task, seconds in queue_seconds(connections, weights).items()
         if seconds
     ]
-    found += [
+    candidates += [
         Bottleneck(routes.component.get(task, ""), task, instance.in_call_ms / 1000, in_call=True)
         for task, instance in connections.instances.items()
         if instance.in_call_ms
     ]
-    return max(found, key=lambda one: one.seconds, default=NOBODY)
+    return max(candidates, key=lambda one: one.seconds, default=NOBODY)
 
 
 def _name(neighbour: Neighbour, routes: PlanRoutes) -> str:

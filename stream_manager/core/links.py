@@ -84,10 +84,10 @@ class Link:
 
     def destination(self, task: int) -> DestinationQueue:
         """Return the queue of a task; create it if needed."""
-        found = self.destinations.get(task)
-        if found is None:
-            found = self.destinations[task] = DestinationQueue(task)
-        return found
+        queue = self.destinations.get(task)
+        if queue is None:
+            queue = self.destinations[task] = DestinationQueue(task)
+        return queue
 
     def push(self, frame: Frame, weight: int, grant: CreditGrant | None) -> DestinationQueue:
         """Queue a frame. ``grant`` is charged when the frame leaves."""
@@ -394,7 +394,7 @@ class ControlOutbox:
 
 def peer_credit(grants: Iterable[CreditGrant], weight_of: Callable[[int], int]) -> PeerCredit:
     """Return a credit message for a peer. ``weight_of`` returns the weight of one tuple for a task."""
-    told = sorted(grants, key=lambda grant: grant.task)
-    for grant in told:
-        grant.told = grant.taken
-    return PeerCredit(tuple(TaskCredit(g.task, g.limit, weight_of(g.task), g.told) for g in told))
+    ordered = sorted(grants, key=lambda grant: grant.task)
+    for grant in ordered:
+        grant.reported = grant.taken
+    return PeerCredit(tuple(TaskCredit(g.task, g.limit, weight_of(g.task), g.reported) for g in ordered))

@@ -136,7 +136,7 @@ class PeerProtocol:
         """Send to each peer how much of its frames was taken, where that has changed."""
         for peer in self._connections.peers.values():
             if peer.accepted:
-                self._grant(peer, [task for task, grant in peer.grants.items() if grant.taken != grant.told])
+                self._grant(peer, [task for task, grant in peer.grants.items() if grant.taken != grant.reported])
 
     def announce_causes(self) -> None:
         """Send to all peers which causes of this container began and ended (Kulkarni et al. 2015, section 5.4)."""
@@ -152,14 +152,14 @@ class PeerProtocol:
         heartbeat, which is nearly all the work of an idle mesh.
         """
         whole = self._causes.announced()
-        told = [peer for _, peer in sorted(self._connections.peers.items()) if peer.accepted]
+        recipients = [peer for _, peer in sorted(self._connections.peers.items()) if peer.accepted]
         if not whole.causes and whole.number == self._repaired:
-            number = max(CAUSE_SETS_PER_HEARTBEAT, -(-len(told) // turns))
-            later = [peer for peer in told if peer.container > self._last_told]
-            told = (later + told[: len(told) - len(later)])[:number]
-            self._last_told = told[-1].container if told else 0
+            number = max(CAUSE_SETS_PER_HEARTBEAT, -(-len(recipients) // turns))
+            later = [peer for peer in recipients if peer.container > self._last_told]
+            recipients = (later + recipients[: len(recipients) - len(later)])[:number]
+            self._last_told = recipients[-1].container if recipients else 0
         self._repaired = whole.number
-        for peer in told:
+        for peer in recipients:
             self._send(peer, whole)
 
     def apply_plan(self, before: PlanRoutes, routes: PlanRoutes) -> None:

@@ -66,11 +66,11 @@ def _readers(plan: PhysicalPlan) -> dict[str, tuple[int, ...]]:
     tasks: dict[str, list[int]] = {}
     for task in plan.tasks():
         tasks.setdefault(plan.component_of(task), []).append(task)
-    found: dict[str, dict[int, None]] = {}
+    readers_by_component: dict[str, dict[int, None]] = {}
     for spec in plan.topology.components:
         for edge in spec.inputs:
-            found.setdefault(edge.component, {}).update(dict.fromkeys(tasks.get(spec.name, ())))
-    return {name: tuple(readers) for name, readers in found.items()}
+            readers_by_component.setdefault(edge.component, {}).update(dict.fromkeys(tasks.get(spec.name, ())))
+    return {name: tuple(readers) for name, readers in readers_by_component.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,7 +176,7 @@ class StreamManager:
     def totals(self) -> dict[str, float]:
         """Return counters since the start of the process, by metric name."""
         routes = self.current.routes
-        found = {
+        totals = {
             "__sequence_faults": self.sequence_faults,
             "__protocol_violations": self.violations,
             "__dropped_frames": self.forwarder.moved_frames,
@@ -187,16 +187,16 @@ class StreamManager:
             **link_totals(self.connections, routes),
             **stale_totals(self.forwarder.stale, routes),
         }
-        return {name: float(value) for name, value in found.items()}
+        return {name: float(value) for name, value in totals.items()}
 
     def gauges(self) -> dict[str, float]:
         """Return gauges by metric name."""
-        found = {
+        gauges = {
             "__tracked_roots": self.trackers.live,
             "__plan_number": self.version.number,
             **link_gauges(self.connections, self.current.routes, self.weights),
         }
-        return {name: float(value) for name, value in found.items()}
+        return {name: float(value) for name, value in gauges.items()}
 
     def check(self) -> None:
         """Assert every invariant."""

@@ -228,12 +228,12 @@ class MasterWatcher:
 
     Args:
         launch: Launch file of the container.
-        found: Called with each new location and its encoded form.
+        on_location: Called with each new location and its encoded form.
     """
 
-    def __init__(self, launch: Launch, found: Callable[[MasterLocation, bytes], None]) -> None:
+    def __init__(self, launch: Launch, on_location: Callable[[MasterLocation, bytes], None]) -> None:
         self._launch = launch
-        self._found = found
+        self._on_location = on_location
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
@@ -277,7 +277,7 @@ class MasterWatcher:
             log.warning("%s: %s", path, error)
             return
         if location.topology_id == self._launch.topology_id:
-            self._found(location, node.data)
+            self._on_location(location, node.data)
 
 
 class MasterClient:

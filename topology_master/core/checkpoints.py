@@ -145,7 +145,7 @@ class CheckpointCoordinator:
         self._under: RunningCheckpoint | None = None
         self._confirmed: dict[int, int] = {}  # by task: up to which checkpoint it has committed, in this generation
         self._write: CheckpointWrite | None = None
-        self._asked = self._hold = False
+        self._is_requested = self._hold = False
         self._last_end_ms: float | None = None
         self._in_a_row = 0  # cancelled
         self._notes: list[LogNote] = []
@@ -238,7 +238,7 @@ class CheckpointCoordinator:
         With ``hold`` the tasks stay paused after it until ``release``. If it is cancelled, the client is told and has
         to request another one.
         """
-        self._asked = True
+        self._is_requested = True
         self._hold = self._hold or hold
 
     def release(self) -> None:
@@ -335,13 +335,13 @@ class CheckpointCoordinator:
 
     def _next_number(self, now_ms: float) -> StoreRecord | None:
         due = self._last_end_ms is None or now_ms - self._last_end_ms >= self.interval_ms
-        if self.quiet or not (due or self._asked):
+        if self.quiet or not (due or self._is_requested):
             return None
         return StoreRecord(replace(self.record, begun=self.record.begun + 1), self.record)
 
     def _begin(self, number: int, now_ms: float) -> None:
         self._under = RunningCheckpoint(number, self.base.turn + 1, now_ms, self._hold)
-        self._asked = self._hold = False
+        self._is_requested = self._hold = False
         self._happened.append(begun_event(number))
 
     def _resume(self, under: RunningCheckpoint, now_ms: float) -> None:
@@ -435,13 +435,13 @@ def failed_event(number: int, why: str, duration_ms: float) -> EmitEvent:
     return EmitEvent(CHECKPOINT, "failed", text, json.dumps(detail))
 
 
-def completed_event(found: CheckpointSummary) -> EmitEvent:
+def completed_event(summary: CheckpointSummary) -> EmitEvent:
     """Return the event of a complete checkpoint."""
     detail = {
-        "checkpoint": found.number, "what": "complete", "bytes": found.bytes, "ms": round(found.duration_ms),
-        "quiet_ms": round(found.bubble_ms), "last_aligned": found.last_aligned,
+        "checkpoint": summary.number, "what": "complete", "bytes": summary.bytes, "ms": round(summary.duration_ms),
+        "quiet_ms": round(summary.bubble_ms), "last_aligned": summary.last_aligned,
     }  # fmt: skip
-    text = f"checkpoint {found.number} complete: {found.bytes:,} bytes in {found.duration_ms / 1000:.2f} s"
+    text = f"checkpoint {summary.number} complete: {summary.bytes:,} bytes in {summary.duration_ms / 1000:.2f} s"
     return EmitEvent(CHECKPOINT, "complete", text, json.dumps(detail))
 
 
@@ -464,10 +464,10 @@ def select_kept(manifests: Mapping[int, Manifest | None], complete: int, keep: i
     newest = {}
     last = manifests.get(complete)
     for number in sorted(number for number in manifests if number <= complete):
-        found = manifests[number]
-        if last is not None and found is not None and found.turn > last.turn:
+        manifest = manifests[number]
+        if last is not None and manifest is not None and manifest.turn > last.turn:
             continue
-        newest[("unread", number) if found is None else ("turn", found.turn)] = number
+        newest[("unread", number) if manifest is None else ("turn", manifest.turn)] = number
     return set(sorted(newest.values())[-keep:])
 
 
@@ -485,12 +485,16 @@ def select_removable(
         keep: The number of complete checkpoints to keep.
     """
     gone = {number for number in manifests if number <= complete} - select_kept(manifests, complete, keep)
-    gone |= {n for n, found in manifests.items() if n > complete and found is not None and found.generation < running}
-    staying = [found for number, found in manifests.items() if number not in gone]
+    gone |= {
+        n
+        for n, manifest in manifests.items()
+        if n > complete and manifest is not None and manifest.generation < running
+    }
+    staying = [manifest for number, manifest in manifests.items() if number not in gone]
     if None in staying:
         return RemovableFiles(tuple(sorted(gone)), ())
-    needed = {name for found in staying if found is not None for name in found.files}
-    named = {name for number in gone if (found := manifests[number]) is not None for name in found.files}
+    needed = {name for manifest in staying if manifest is not None for name in manifest.files}
+    named = {name for number in gone if (manifest := manifests[number]) is not None for name in manifest.files}
     return RemovableFiles(
         tuple(sorted(gone)),
         tuple(name for name in parts if name not in needed and (name in named or part_generation(name) < running)),

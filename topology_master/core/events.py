@@ -66,15 +66,15 @@ class StoreSnapshot:
             ended: Its result, with the new versions.
             complete: The manifest of the last complete checkpoint, if the transaction wrote the record of checkpoints.
         """
-        found = self
+        snapshot = self
         if written.execution is not None:
-            found = replace(found, execution=written.execution, execution_version=ended.execution_version)
+            snapshot = replace(snapshot, execution=written.execution, execution_version=ended.execution_version)
         if written.record is not None and complete is not None:
-            found = replace(found, record=written.record, record_version=ended.record_version)
-            found = replace(found, complete=complete, storage_fault="")
+            snapshot = replace(snapshot, record=written.record, record_version=ended.record_version)
+            snapshot = replace(snapshot, complete=complete, storage_fault="")
         if written.plan is not None:
-            found = replace(found, plan=written.plan, plan_version=ended.plan_version)
-        return found
+            snapshot = replace(snapshot, plan=written.plan, plan_version=ended.plan_version)
+        return snapshot
 
 
 # Events.

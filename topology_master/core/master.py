@@ -16,9 +16,9 @@ limit of one write under way includes the manifests of checkpoints.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from heron_runtime.model.checkpoints import NO_WISH, keeps_state
+from heron_runtime.model.checkpoints import NO_WISH, CheckpointCommand, keeps_state
 from heron_runtime.model.plan import PackingPlan, PhysicalPlan, PlanVersion
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.master import NO_STATE, Heartbeat, MasterStatus, Register
@@ -42,6 +42,25 @@ STORE_SILENT = "the state store does not answer; try again when it does"
 LOOK_AGAIN_MS = 1_000  # at files of checkpoints that could not be read
 
 
+@dataclass
+class LeadershipTerm:
+    """Data that this process keeps only while it leads. The next term begins with new data.
+
+    Attributes:
+        updates: Steps of updates, where state is not kept.
+        recovery: Generations and checkpoints, where state is kept; None before the first read.
+        epoch: Epoch of the term, or 0 before its begin is reported.
+        writing: The write under way.
+        sent_command: The checkpoint command that all stream managers were sent last.
+    """
+
+    updates: UpdateSequencer
+    recovery: StateController | None = None
+    epoch: int = 0
+    writing: e.CommitTransaction | e.WriteManifest | None = None
+    sent_command: CheckpointCommand = NO_WISH
+
+
 class TopologyMaster:
     """Core of one topology master process.
 
@@ -57,16 +76,12 @@ class TopologyMaster:
         self.mastership = Mastership(identity)
         self.membership = Membership(lease_ms)
         self._stored = e.StoreSnapshot()
-        self._writing: e.CommitTransaction | e.WriteManifest | None = None
         self._requests = PendingRequests()
-        self._led = 0  # the epoch this process last began to lead with
         self._fresh = False  # no decision between asking for a read and its arrival
         self._exited = False
         self._settled: tuple[object, ...] = ()  # the facts for which the plan that stands was found right
         self._about_state = (lease_ms, code_digest, utc)
-        self._recovery: StateController | None = None  # while this process leads, where state is kept
-        self._draining = UpdateSequencer(self.membership)  # where it is not
-        self._told = NO_WISH
+        self._term = LeadershipTerm(UpdateSequencer(self.membership))
         self._now_ms = self._looked_ms = 0
 
     @property
@@ -98,7 +113,7 @@ class TopologyMaster:
     @property
     def tick_ms(self) -> float | None:
         """The interval of ticks in ms, or None if the lease alone decides it."""
-        return self._recovery.tick_ms if self._recovery is not None else None
+        return self._term.recovery.tick_ms if self._term.recovery is not None else None
 
     def status(self) -> MasterStatus:
         """Return the status for clients. ``leading`` is False in a standby."""
@@ -108,7 +123,7 @@ class TopologyMaster:
             self.plan.version if self.plan is not None else PlanVersion(),
             self.membership.status() if self.acting else (),
             self.acting,
-            self._recovery.status(self._now_ms) if self._recovery is not None else NO_STATE,
+            self._term.recovery.status(self._now_ms) if self._term.recovery is not None else NO_STATE,
         )
 
     def gauges(self) -> dict[str, float]:
@@ -122,7 +137,7 @@ class TopologyMaster:
 
     def state_gauges(self) -> dict[str, float]:
         """Return the gauges of checkpoints; empty unless this process leads and state is kept."""
-        return self._recovery.gauges(self._now_ms) if self._recovery is not None else {}
+        return self._term.recovery.gauges(self._now_ms) if self._term.recovery is not None else {}
 
     def handle(self, now_ms: int, event: e.Event) -> list[e.Effect]:
         """Handle one event and return the effects in order."""
@@ -163,7 +178,7 @@ class TopologyMaster:
 
     def _tick(self, now_ms: int) -> list[e.Effect]:
         lapsed = self.membership.advance(now_ms) if self.acting else []
-        self._draining.advance(now_ms)
+        self._term.updates.advance(now_ms)
         effects: list[e.Effect] = []
         for member in lapsed:
             text = f"stream manager {member.info.container} was silent for its lease: waiting for it to register again"
@@ -172,12 +187,12 @@ class TopologyMaster:
         return effects + self._advance_state(now_ms)
 
     def _advance_state(self, now_ms: int) -> list[e.Effect]:
-        recovery = self._recovery
+        recovery = self._term.recovery
         if recovery is None:
             return []
         recovery.advance(now_ms)
-        if isinstance(self._writing, e.WriteManifest) and recovery.overdue(now_ms):
-            return self._manifest_written(now_ms, self._writing.manifest.checkpoint, "the storage does not answer")
+        if isinstance(self._term.writing, e.WriteManifest) and recovery.overdue(now_ms):
+            return self._manifest_written(now_ms, self._term.writing.manifest.checkpoint, "the storage does not answer")
         if recovery.fault and now_ms - self._looked_ms >= LOOK_AGAIN_MS:
             self._looked_ms = now_ms
             return [e.ReadStore()]
@@ -188,14 +203,14 @@ class TopologyMaster:
         member = self.membership.heard(link, message) if self.acting else None
         if member is None:
             return effects
-        if self._recovery is not None:
-            self._recovery.heard(member.info.container, member.info.incarnation, message.reports)
+        if self._term.recovery is not None:
+            self._term.recovery.heard(member.info.container, member.info.incarnation, message.reports)
         else:
-            self._draining.heard(member.info.container, message.reports)
+            self._term.updates.heard(member.info.container, message.reports)
         return [*effects, self._acknowledge(link)]
 
     def _acknowledge(self, link: int) -> e.SendHeartbeatReply:
-        wish = self._recovery.wish if self._recovery is not None else NO_WISH
+        wish = self._term.recovery.wish if self._term.recovery is not None else NO_WISH
         return e.SendHeartbeatReply(link, self.epoch, self.membership.holder(), wish)
 
     def _registered(self, link: int, message: Register) -> list[e.Effect]:
@@ -224,8 +239,8 @@ class TopologyMaster:
             )
         if self.plan is not None:
             effects.append(e.SendPlan((link,), self.plan, self.epoch))
-        if self._recovery is not None:
-            self._recovery.registered(info.container, info.incarnation)
+        if self._term.recovery is not None:
+            self._term.recovery.registered(info.container, info.incarnation)
             effects.append(self._acknowledge(link))
         return effects
 
@@ -250,37 +265,42 @@ class TopologyMaster:
         stored = self._stored
         if not self.acting or stored.definition is None or not keeps_state(stored.definition.config):
             return
-        if self._recovery is None:
-            self._recovery = StateController(stored.definition.config, *self._about_state)
-        self._recovery.read(stored, now_ms)
+        if self._term.recovery is None:
+            self._term.recovery = StateController(stored.definition.config, *self._about_state)
+        self._term.recovery.read(stored, now_ms)
 
     def _session_changed(self, session: e.Session) -> list[e.Effect]:
         effects = self.mastership.session_changed(session)
         if session is e.Session.CONNECTED:
             return effects
-        if not isinstance(self._writing, e.WriteManifest):
-            self._record_ended(self._writing, e.WriteResult.UNKNOWN)
-            self._writing = None  # its result, if any, is found by the next read
+        if not isinstance(self._term.writing, e.WriteManifest):
+            self._record_ended(self._term.writing, e.WriteResult.UNKNOWN)
+            self._term.writing = None  # its result, if any, is found by the next read
         return effects + self._requests.refuse(STORE_SILENT)
 
     def _record_ended(self, written: e.CommitTransaction | None, result: e.WriteResult) -> None:
         """Tell the state controller the result of a write for a checkpoint."""
-        if written is not None and written.plan is None and written.record is not None and self._recovery is not None:
-            self._recovery.finish_write(result, self._now_ms)
+        if (
+            written is not None
+            and written.plan is None
+            and written.record is not None
+            and self._term.recovery is not None
+        ):
+            self._term.recovery.finish_write(result, self._now_ms)
 
     def _manifest_written(self, now_ms: int, checkpoint: int, why: str) -> list[e.Effect]:
-        writing = self._writing
+        writing = self._term.writing
         if isinstance(writing, e.WriteManifest) and writing.manifest.checkpoint == checkpoint:
-            assert self._recovery is not None
-            self._writing = None
-            self._recovery.finish_write(e.WriteResult.REFUSED if why else e.WriteResult.DONE, now_ms, why)
+            assert self._term.recovery is not None
+            self._term.writing = None
+            self._term.recovery.finish_write(e.WriteResult.REFUSED if why else e.WriteResult.DONE, now_ms, why)
         return []
 
     def _store_ended(self, now_ms: int, ended: e.TransactionFinished) -> list[e.Effect]:
-        written = self._writing
+        written = self._term.writing
         if not isinstance(written, e.CommitTransaction):
             return [e.ReadStore()]
-        self._writing = None
+        self._term.writing = None
         self._record_ended(written, ended.result)
         if ended.result is e.WriteResult.NOT_OWNER:
             return [*self.mastership.not_owner(), e.ReadStore()]
@@ -289,7 +309,7 @@ class TopologyMaster:
         if ended.result is e.WriteResult.UNKNOWN:
             return [*self._requests.refuse(STORE_SILENT), e.ReadStore()]
         before = self._stored.plan
-        complete = self._recovery.complete_of(written.record) if self._recovery and written.record else None
+        complete = self._term.recovery.complete_of(written.record) if self._term.recovery and written.record else None
         self._stored = self._stored.with_written(written, ended, complete)
         effects: list[e.Effect] = []
         if written.plan is not None:
@@ -297,26 +317,24 @@ class TopologyMaster:
             note = e.LogNote(describe_plan(written.plan, len(links)), "__plans_made")
             effects += [note, e.SendPlan(links, written.plan, self.epoch)]
             effects += self._expect()
-            if self._recovery is not None:
-                self._recovery.began(written.plan.generation, before.generation if before is not None else None)
-                self._recovery.read(self._stored, now_ms)
+            if self._term.recovery is not None:
+                self._term.recovery.began(written.plan.generation, before.generation if before is not None else None)
+                self._term.recovery.read(self._stored, now_ms)
         return effects
 
-    def _requested(self, asked: e.Requested) -> list[e.Effect]:
-        effects = self.mastership.epoch_seen(asked.epoch)
+    def _requested(self, request: e.Requested) -> list[e.Effect]:
+        effects = self.mastership.epoch_seen(request.epoch)
         if not self.mastership.may_decide:
-            return [*effects, e.AnswerRequest(asked.number, None, STORE_SILENT if self.acting else NOT_LEADING)]
-        return [*effects, *self._requests.add(asked, self._recovery, self.status())]
+            return [*effects, e.AnswerRequest(request.number, None, STORE_SILENT if self.acting else NOT_LEADING)]
+        return [*effects, *self._requests.add(request, self._term.recovery, self.status())]
 
     def _follow_mastership(self) -> list[e.Effect]:
         """Return the effects of a change of leadership."""
-        if self.acting and self._led != self.epoch:
-            self._led = self.epoch
-            return [e.StartLeading(self._led), *self._expect()]
-        if not self.acting and self._led:
-            self._led = 0
-            self._writing = self._recovery = None
-            self._draining, self._told = UpdateSequencer(self.membership), NO_WISH
+        if self.acting and self._term.epoch != self.epoch:
+            self._term.epoch = self.epoch
+            return [e.StartLeading(self._term.epoch), *self._expect()]
+        if not self.acting and self._term.epoch:
+            self._term = LeadershipTerm(UpdateSequencer(self.membership))
             links = self.membership.clear()
             return [e.CloseLinks(tuple(links)), *self._requests.refuse(NOT_LEADING)]
         return []
@@ -338,10 +356,14 @@ class TopologyMaster:
 
     def _next_write(self, now_ms: int) -> list[e.Effect]:
         """Return the next write, if one is needed and allowed."""
-        stored, recovery = self._stored, self._recovery
+        stored, recovery = self._stored, self._term.recovery
         if recovery is not None:
             recovery.run(now_ms)  # its command waits for no write
-        if not (self.mastership.may_decide and self._fresh) or self._writing is not None or stored.execution is None:
+        if (
+            not (self.mastership.may_decide and self._fresh)
+            or self._term.writing is not None
+            or stored.execution is None
+        ):
             return []
         if recovery is not None and recovery.fault and not (recovery.goes_past_damage and self._requests.of_state):
             return [*self._requests.refuse_unreadable(recovery.fault)]
@@ -352,20 +374,20 @@ class TopologyMaster:
             answers = self._requests.grant(self.status()) if self._requests.changes else []
             return [*answers, *self._next_of_checkpoint(now_ms)]
         record = recovery.record_of(plan.generation) if recovery is not None and plan is not None else None
-        self._writing = e.CommitTransaction(
+        self._term.writing = e.CommitTransaction(
             plan, stored.plan_version, execution, stored.execution_version, record, stored.record_version
         )
-        return [self._writing]
+        return [self._term.writing]
 
     def _next_of_checkpoint(self, now_ms: int) -> list[e.Effect]:
-        write = self._recovery.next_write(now_ms) if self._recovery is not None else None
+        write = self._term.recovery.next_write(now_ms) if self._term.recovery is not None else None
         if write is None:
             return []
         if not isinstance(write, StoreRecord):
-            self._writing = write
+            self._term.writing = write
         else:
-            self._writing = e.CommitTransaction(None, -1, None, -1, write.record, self._stored.record_version)
-        return [self._writing]
+            self._term.writing = e.CommitTransaction(None, -1, None, -1, write.record, self._stored.record_version)
+        return [self._term.writing]
 
     def _wanted_plan(self, now_ms: int, state: TopologyState) -> PhysicalPlan | None:
         """Return the plan to store next, or None if the stored one stays."""
@@ -374,9 +396,9 @@ class TopologyMaster:
             return None
         epoch, registrations = self.epoch, tuple(self.membership.registrations())
         facts = (stored.definition, stored.packing, registrations, stored.plan, epoch, state)
-        before, recovery = stored.plan, self._recovery
-        asked = self._requests.restore(before.generation) if before is not None else ""
-        generation = recovery.wanted(now_ms, asked=asked) if recovery is not None else None
+        before, recovery = stored.plan, self._term.recovery
+        reason = self._requests.restore(before.generation) if before is not None else ""
+        generation = recovery.wanted(now_ms, reason=reason) if recovery is not None else None
         if facts == self._settled and generation is None:  # asked at each event, and to build a plan takes long
             return None
         plan = None
@@ -387,25 +409,25 @@ class TopologyMaster:
         if plan is None and before is not None:  # a stream manager is missing: state and generation change anyway
             plan = replace_state(before, state, epoch)
         elif plan is not None and before is not None and recovery is None:
-            plan = self._draining.next_plan(before, plan, epoch)
+            plan = self._term.updates.next_plan(before, plan, epoch)
         if plan is None:
             return None
         if recovery is not None and before is not None and (why := restart_reason(before, plan)):
-            generation = recovery.wanted(now_ms, asked=why)
+            generation = recovery.wanted(now_ms, reason=why)
         if generation is not None:
             plan = replace_generation(plan, generation, before, epoch)
         return None if plan is before else plan
 
     def _tell_state(self) -> list[e.Effect]:
         """Return the effects of the state controller, and send a changed checkpoint command to all."""
-        recovery = self._recovery
+        recovery = self._term.recovery
         if recovery is None:
             return []
         effects: list[e.Effect] = [*recovery.effects()]
         if self._requests.of_state:
             effects += self._requests.settle(self.status())
-        if recovery.wish != self._told:
-            self._told = recovery.wish
+        if recovery.wish != self._term.sent_command:
+            self._term.sent_command = recovery.wish
             effects += map(self._acknowledge, self.membership.links())
         return effects
 
@@ -414,7 +436,9 @@ class TopologyMaster:
         self.mastership.check()
         self.membership.check()
         self._requests.check()
-        self._draining.check()
-        if self._recovery is not None:
-            self._recovery.check()
-        assert self.acting or not (self._writing or self._recovery or self._requests or self.membership.links())
+        self._term.updates.check()
+        if self._term.recovery is not None:
+            self._term.recovery.check()
+        assert self.acting or not (
+            self._term.writing or self._term.recovery or self._requests or self.membership.links()
+        )

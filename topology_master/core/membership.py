@@ -29,6 +29,21 @@ from heron_runtime.wire.master import (
 MAX_STEP_MS = 2_000
 
 
+class TickClock:
+    """Milliseconds in the master's own ticks, none of which counts for more than ``MAX_STEP_MS``."""
+
+    def __init__(self) -> None:
+        self.ms = 0
+        self._last_tick_ms: int | None = None
+
+    def advance(self, now_ms: int) -> int:
+        """Advance to a tick at ``now_ms`` and return the step. The first tick only starts the clock."""
+        step = 0 if self._last_tick_ms is None else min(now_ms - self._last_tick_ms, MAX_STEP_MS)
+        self._last_tick_ms = now_ms
+        self.ms += step
+        return step
+
+
 class RegistrationResult(Enum):
     """Result of a registration."""
 
@@ -59,7 +74,7 @@ class Membership:
         self._containers: tuple[int, ...] = ()
         self._members: dict[int, RegisteredStreamManager] = {}
         self._newest: dict[int, int] = {}
-        self._now_ms: int | None = None
+        self._clock = TickClock()
 
     def expect(self, containers: Iterable[int], known: Iterable[StreamManagerInfo] = ()) -> list[int]:
         """Set the containers that may register.
@@ -124,8 +139,7 @@ class Membership:
 
         They are forgotten, their incarnations are not.
         """
-        step = 0 if self._now_ms is None else min(now_ms - self._now_ms, MAX_STEP_MS)
-        self._now_ms = now_ms
+        step = self._clock.advance(now_ms)
         lapsed = []
         for container, member in list(self._members.items()):
             member.silent_ms += step
@@ -138,7 +152,7 @@ class Membership:
         links = self.links()
         self._members.clear()
         self._newest.clear()
-        self._now_ms = None
+        self._clock = TickClock()
         return links
 
     def member_on(self, link: int) -> RegisteredStreamManager | None:

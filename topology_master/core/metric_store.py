@@ -174,28 +174,28 @@ class MetricStore:
             if request.component not in ("", component):
                 continue
             for name, rings in sorted(process.rings.items()):
-                if _asked(name, request.names):
+                if _matches(name, request.names):
                     values = rings.points(now, seconds)
                     series.append(TimelineSeries(component, instance, name, "counter", values))
             for name, sketch_rings in sorted(process.sketch_rings.items()):
-                if _asked(name, request.names):
+                if _matches(name, request.names):
                     values = sketch_rings.means(now, seconds)
                     series.append(TimelineSeries(component, instance, name, "latency", values))
             for name, gauge_rings in sorted(process.gauge_rings.items()):
-                if _asked(name, request.names):
+                if _matches(name, request.names):
                     series.append(_gauge_series(component, instance, name, gauge_rings, now, seconds, request.ranges))
         return TimelineReply((now // step - points + 1) * step, step, tuple(series))
 
     def exceptions(self, request: ExceptionsRequest) -> ExceptionsReply:
         """Return the 256 most recent kinds of exceptions, the most recent last."""
-        found = [
+        reports = [
             report
             for (component, _), process in self._processes.items()
             if request.component in ("", component)
             for report in process.totals.exceptions()
         ]
-        found.sort(key=_recency)
-        return ExceptionsReply(tuple(found[-MAX_EXCEPTIONS:]))
+        reports.sort(key=_recency)
+        return ExceptionsReply(tuple(reports[-MAX_EXCEPTIONS:]))
 
     def check(self) -> None:
         """Assert every invariant."""
@@ -297,20 +297,20 @@ class MetricStore:
     def _values(
         self, now: float, seconds: float, process: _Process, names: Sequence[str]
     ) -> list[tuple[str, str, float, bytes]]:
-        found: list[tuple[str, str, float, bytes]] = []
+        values: list[tuple[str, str, float, bytes]] = []
         for name, total in process.counted.items():
-            if _asked(name, names):
+            if _matches(name, names):
                 if seconds >= 0:
                     rings = process.rings.get(name)
                     total = rings.total(now, seconds) if rings else 0.0
-                found.append((name, "counter", total, b""))
+                values.append((name, "counter", total, b""))
         for name, sketch in process.counted_sketches.items():
-            if _asked(name, names):
+            if _matches(name, names):
                 if seconds >= 0:
                     history = process.sketch_rings.get(name)
                     sketch = history.total(now, seconds) if history else EMPTY_SKETCH
-                found.append((name, "latency", sketch.count, encode_sketch(sketch)))
-        return sorted(found)
+                values.append((name, "latency", sketch.count, encode_sketch(sketch)))
+        return sorted(values)
 
     @staticmethod
     def _gauge_values(
@@ -318,27 +318,27 @@ class MetricStore:
     ) -> list[MetricValue]:
         newest = process.totals.newest
         span = LONGEST_SECONDS if seconds < 0 else seconds
-        found = []
+        values = []
         for name, value in sorted(newest.gauges.items()) if newest is not None else ():
-            if not _asked(name, names):
+            if not _matches(name, names):
                 continue
             rings = process.gauge_rings.get(name)
             point = rings.together(now, span) if rings is not None else EMPTY_POINT
             if not point.count:  # the interval is shorter than the time between two reports
                 point = GaugePoint(value, value, value, value, 1)
-            found.append(
+            values.append(
                 MetricValue(
                     component, instance, name, "gauge", value,
                     minimum=point.minimum, maximum=point.maximum, mean=point.mean,
                 )
             )  # fmt: skip
-        return found
+        return values
 
     def _without_old_exceptions(self, report: ProcessMetrics) -> ProcessMetrics:
         if not report.exceptions:
             return report
-        kept = tuple(e for e in report.exceptions if e.last_time >= self._exception_floor)
-        return replace(report, exceptions=kept)
+        recent = tuple(e for e in report.exceptions if e.last_time >= self._exception_floor)
+        return replace(report, exceptions=recent)
 
     def _trim_exceptions(self) -> None:
         """Keep the 256 most recent kinds of exceptions, so that tracebacks do not fill the memory."""
@@ -366,7 +366,7 @@ def _gauge_series(
     return TimelineSeries(component, instance, name, "gauge", values, minima, maxima, tuple(p.mean for p in points))
 
 
-def _asked(name: str, names: Sequence[str]) -> bool:
+def _matches(name: str, names: Sequence[str]) -> bool:
     return not names or any(name == n or name.startswith(n + "/") for n in names)
 
 

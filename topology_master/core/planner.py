@@ -44,7 +44,7 @@ from heron_runtime.model.plan import (
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import KEYED, TopologyDefinition, TopologyState
 from heron_runtime.wire.master import ParticipantReport
-from topology_master.core.membership import MAX_STEP_MS, Membership
+from topology_master.core.membership import Membership, TickClock
 
 
 def build_physical_plan(
@@ -179,15 +179,13 @@ class UpdateSequencer:
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
         self._reports: dict[int, dict[int, int]] = {}  # container: task: the plan for which it is silent, or 0
-        self._clock_ms = 0  # its own ticks
-        self._now_ms: int | None = None
+        self._clock = TickClock()
         self._step = PlanVersion()  # the one that stands, and since when
         self._since_ms = 0
 
     def advance(self, now_ms: int) -> None:
         """Advance the clock. A pause of this master does not shorten a step."""
-        self._clock_ms += 0 if self._now_ms is None else min(now_ms - self._now_ms, MAX_STEP_MS)
-        self._now_ms = now_ms
+        self._clock.advance(now_ms)
 
     def heard(self, container: int, reports: Iterable[ParticipantReport]) -> None:
         """Record the task reports of a container's stream manager."""
@@ -198,9 +196,9 @@ class UpdateSequencer:
     def next_plan(self, before: PhysicalPlan, plan: PhysicalPlan, epoch: int) -> PhysicalPlan:
         """Return the next step from the stored plan to the wanted one, or ``before`` while a step lasts."""
         if self._step != before.version:
-            self._step, self._since_ms = before.version, self._clock_ms
+            self._step, self._since_ms = before.version, self._clock.ms
         secs = setting(plan.topology.config, Keys.TOPOLOGY_UPDATE_DRAIN_SECS)
-        over = self._clock_ms - self._since_ms >= 1000 * secs
+        over = self._clock.ms - self._since_ms >= 1000 * secs
         standstill = before.standstill
         if not removes_tasks(before, plan):
             alike = replace(before, version=plan.version, standstill=UpdatePhase.NONE) == plan
@@ -235,7 +233,7 @@ class UpdateSequencer:
 
     def check(self) -> None:
         """Assert every invariant."""
-        assert self._since_ms <= self._clock_ms
+        assert self._since_ms <= self._clock.ms
 
 
 def _not_silent(plan: PhysicalPlan, tasks: list[int], secs: float) -> str:

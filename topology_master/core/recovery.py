@@ -29,7 +29,8 @@ storage that is away for some seconds looks the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
 from heron_runtime.model.backoff import BackoffPolicy
@@ -64,7 +65,7 @@ from topology_master.core.events import (
     StoreSnapshot,
     WriteResult,
 )
-from topology_master.core.membership import MAX_STEP_MS
+from topology_master.core.membership import TickClock
 
 BACKOFF = BackoffPolicy(min_ms=200, max_ms=10_000)  # between restores that lost processes and links cause
 FAILURES = BackoffPolicy(min_ms=1_000, max_ms=10_000)  # between those that count: 15 s until the topology has failed
@@ -79,6 +80,48 @@ GAUGES = (
 def list_participants(plan: PhysicalPlan) -> list[ParticipantId]:
     """Return the participants of a plan: the stream manager of each container, and each task."""
     return [*(stream_manager_of(c.container) for c in plan.packing.containers), *map(task_participant, plan.tasks())]
+
+
+class WritePhase(Enum):
+    """Phase of the write that the coordinator of checkpoints wants.
+
+    ::
+
+        NONE ──the coordinator returns a write──▶ WAITING ──it is the master's turn──▶ UNDER_WAY ──result──▶ NONE
+         ▲                                          │ the store has overtaken it        │ no answer
+         ├──────────────────────────────────────────┘                                   ▼
+         └────────────────────────────────────────────────the next read tells────── UNANSWERED
+    """
+
+    NONE = "none"
+    WAITING = "waiting"
+    UNDER_WAY = "under way"
+    UNANSWERED = "unanswered"
+
+
+class RestoreDelay:
+    """Delay of restores that follow each other without a complete checkpoint between them."""
+
+    def __init__(self) -> None:
+        self._restores = 0  # in a row
+        self._due_ms: int | None = None
+
+    def is_over(self, now_ms: int, *, has_progressed: bool, has_failed: bool) -> bool:
+        """Return True if the next restore may begin. The first call after ``reset`` sets the delay.
+
+        Args:
+            now_ms: Current time.
+            has_progressed: A checkpoint was completed since the last restore.
+            has_failed: User code or storage failed; a process or link was lost otherwise.
+        """
+        if self._due_ms is None:
+            self._restores = 1 if has_progressed else self._restores + 1
+            self._due_ms = now_ms + (FAILURES if has_failed else BACKOFF).delay_ms(self._restores)
+        return now_ms >= self._due_ms
+
+    def reset(self) -> None:
+        """Forget the delay, since another generation has begun."""
+        self._due_ms = None
 
 
 class StateController:
@@ -96,11 +139,10 @@ class StateController:
         self._silence = SilenceTimer()
         self._phase_since_ms = self._quiet_since_ms = 0  # by its clock
         self._ran = 0  # the generation whose members the coordinator was told
-        self._held: CheckpointWrite | None = None  # what the coordinator wants written, while something else is
-        self._out_ms: int | None = None  # since when a write of the coordinator's is under way
-        self._unanswered = False  # it ended without an answer: the next read tells
-        self._losses = 0  # restores in a row
-        self._due_ms: int | None = None  # when the next one is due
+        self._write_phase = WritePhase.NONE
+        self._write: CheckpointWrite | None = None  # while WAITING
+        self._write_since_ms = 0  # since when it is UNDER_WAY
+        self._restore_delay = RestoreDelay()
         self._back: Manifest | None = None  # the older checkpoint that a restore is asked for to
         self.holds = False  # a restore waits for its delay: no other plan is stored before it
         self._unread: UnreadableCheckpoint | None = None
@@ -170,13 +212,13 @@ class StateController:
 
     def _settle_writes(self, now_ms: int) -> None:
         """Drop a waiting write that the store has overtaken, and settle one without an answer."""
-        coordinator, held = self._coordinator, self._held
+        coordinator, write = self._coordinator, self._write
         assert coordinator is not None
-        if self._unanswered:
-            self._unanswered = False
+        if self._write_phase is WritePhase.UNANSWERED:
+            self._write_phase = WritePhase.NONE
             coordinator.finish_write(WriteResult.UNKNOWN, now_ms)
-        if isinstance(held, StoreRecord) and held.expected != coordinator.record:
-            self._held = None
+        elif isinstance(write, StoreRecord) and write.expected != coordinator.record:
+            self._write_phase, self._write = WritePhase.NONE, None
             coordinator.finish_write(WriteResult.REFUSED, now_ms)
 
     def _take_plan(self, plan: PhysicalPlan, now_ms: int) -> None:
@@ -186,7 +228,8 @@ class StateController:
         known = self._plan.generation if self._plan is not None else None
         if known is None or known.number != generation.number:
             self._silence.begin()
-            self._due_ms, self.holds, self._back = None, False, None
+            self._restore_delay.reset()
+            self.holds, self._back = False, None
         if known is None or (known.number, known.phase) != (generation.number, generation.phase):
             self._phase_since_ms = self._silence.clock_ms
         self._plan = plan
@@ -211,12 +254,12 @@ class StateController:
     def heard(self, container: int, incarnation: int, reports: Iterable[ParticipantReport]) -> None:
         """Handle a heartbeat of a container's stream manager and its task reports."""
         self._silence.heard(stream_manager_of(container))
-        for found in reports:
-            if found.place.kind is ParticipantKind.STREAM_MANAGER:
-                if found.place == stream_manager_of(container):
-                    self._heard(found.place, incarnation, found.report)
-            elif self._heard(found.place, found.incarnation, found.report) and self._coordinator is not None:
-                self._coordinator.heard(found.place.number, found.incarnation, found.report)
+        for each in reports:
+            if each.place.kind is ParticipantKind.STREAM_MANAGER:
+                if each.place == stream_manager_of(container):
+                    self._heard(each.place, incarnation, each.report)
+            elif self._heard(each.place, each.incarnation, each.report) and self._coordinator is not None:
+                self._coordinator.heard(each.place.number, each.incarnation, each.report)
 
     def _heard(self, place: ParticipantId, incarnation: int, report: TaskReport) -> bool:
         if self._generations is None or self._generations.refuses(place, incarnation):
@@ -247,10 +290,8 @@ class StateController:
 
     def finish_write(self, result: WriteResult, now_ms: int, why: str = "") -> None:
         """Handle the end of a write of ``next_write``. After UNKNOWN the next read tells the outcome."""
-        self._out_ms = None
-        if result is WriteResult.UNKNOWN:
-            self._unanswered = True
-        elif self._coordinator is not None:
+        self._write_phase = WritePhase.UNANSWERED if result is WriteResult.UNKNOWN else WritePhase.NONE
+        if result is not WriteResult.UNKNOWN and self._coordinator is not None:
             self._coordinator.finish_write(result, now_ms, why)
             self._look_completed(now_ms)
 
@@ -263,24 +304,24 @@ class StateController:
         self._coordinator.ask(hold=hold)
         return self._coordinator.record.begun
 
-    def go_back(self, asked: RestoreRequested) -> str:
+    def go_back(self, request: RestoreRequested) -> str:
         """Request a restore and return why it is refused, or "".
 
         The files of an older checkpoint stay from now on.
         """
         if self.fault:
-            past = self._unread.past(asked, self._keep) if self._unread is not None else self.fault
+            past = self._unread.past(request, self._keep) if self._unread is not None else self.fault
             self._back = None if isinstance(past, str) else past
             return past if isinstance(past, str) else ""
         assert self._coordinator is not None
-        number, complete = asked.checkpoint, self._coordinator.record.complete
+        number, complete = request.checkpoint, self._coordinator.record.complete
         if number in (NO_CHECKPOINT, complete):
             return ""
-        there = sorted(select_kept(asked.manifests, complete, self._keep))
-        manifest = asked.manifests.get(number)
+        there = sorted(select_kept(request.manifests, complete, self._keep))
+        manifest = request.manifests.get(number)
         if number not in there or manifest is None:
             return f"checkpoint {number} does not exist: the complete ones are {', '.join(map(str, there)) or 'none'}"
-        if not asked.repeat_output:
+        if not request.repeat_output:
             return (
                 f"output written after checkpoint {number}, up to {complete}, would be written again; say "
                 "--repeat-output to accept that"
@@ -297,27 +338,32 @@ class StateController:
 
     def run(self, now_ms: int) -> None:
         """Advance the coordinator after an event; its command takes effect at once."""
-        if self._coordinator is not None and not self._unanswered and self._held is None:
-            self._held = self._coordinator.run(now_ms)
+        if self._coordinator is None or self._write_phase in (WritePhase.WAITING, WritePhase.UNANSWERED):
+            return
+        write = self._coordinator.run(now_ms)  # None while one is UNDER_WAY
+        if write is not None:
+            self._write_phase, self._write = WritePhase.WAITING, write
 
     def next_write(self, now_ms: int) -> CheckpointWrite | None:
         """Return the next write for checkpoints, if any; ``finish_write`` reports its result."""
-        held, self._held = self._held, None
-        self._out_ms = now_ms if held is not None else None
-        return held
+        if self._write_phase is not WritePhase.WAITING:
+            return None
+        write, self._write = self._write, None
+        self._write_phase, self._write_since_ms = WritePhase.UNDER_WAY, now_ms
+        return write
 
     def overdue(self, now_ms: int) -> bool:
         """Return whether a write has been under way for more than twice the timeout."""
-        return self._out_ms is not None and now_ms - self._out_ms > 2 * self._timeout_ms
+        return self._write_phase is WritePhase.UNDER_WAY and now_ms - self._write_since_ms > 2 * self._timeout_ms
 
-    def wanted(self, now_ms: int, *, asked: str = "") -> Generation | None:
+    def wanted(self, now_ms: int, *, reason: str = "") -> Generation | None:
         """Return the generation of the next plan, or None if the present one stays.
 
-        ``asked`` is the reason of a requested restore, or "".
+        ``reason`` is that of a requested restore, or "".
         """
-        self._back = self._back if asked else None  # no request waits
+        self._back = self._back if reason else None  # no request waits
         if self._unread is not None:
-            return self._unread.wanted(self._back, asked) if self._back is not None else None
+            return self._unread.wanted(self._back, reason) if self._back is not None else None
         assert self._coordinator is not None
         record = self._coordinator.record
         if self._generations is None:
@@ -325,15 +371,12 @@ class StateController:
         now = self._generations.generation
         complete = record.complete
         if self._back is not None and self._back.checkpoint < complete:
-            complete, asked = self._back.checkpoint, f"{asked}, and later checkpoints are discarded"
-        wanted = self._generations.wanted(complete, asked=asked)
-        if wanted is None or wanted.number == now.number or wanted.phase is GenerationPhase.FAILED or asked:
+            complete, reason = self._back.checkpoint, f"{reason}, and later checkpoints are discarded"
+        wanted = self._generations.wanted(complete, reason=reason)
+        if wanted is None or wanted.number == now.number or wanted.phase is GenerationPhase.FAILED or reason:
             return wanted
-        if self._due_ms is None:
-            self._losses = 1 if record.complete > now.restore_from else self._losses + 1
-            policy = FAILURES if self._generations.failed else BACKOFF
-            self._due_ms = now_ms + policy.delay_ms(self._losses)
-        self.holds = now_ms < self._due_ms
+        has_progressed, has_failed = record.complete > now.restore_from, self._generations.failed
+        self.holds = not self._restore_delay.is_over(now_ms, has_progressed=has_progressed, has_failed=has_failed)
         return None if self.holds else wanted
 
     def record_of(self, generation: Generation) -> CheckpointRecord | None:
@@ -349,9 +392,9 @@ class StateController:
 
     def began(self, generation: Generation, before: Generation | None) -> None:
         """Handle a stored plan of ``generation`` that follows one of the generation ``before``."""
-        found = generation_events(generation, before)
-        self._restores += sum(isinstance(each, LogNote) and each.metric == "__restores" for each in found)
-        self._effects += found
+        effects = generation_events(generation, before)
+        self._restores += sum(isinstance(each, LogNote) and each.metric == "__restores" for each in effects)
+        self._effects += effects
 
     def _look_completed(self, now_ms: int) -> None:
         coordinator = self._coordinator
@@ -376,10 +419,10 @@ class StateController:
 
     def effects(self) -> list[LogNote | EmitEvent | RemoveOldCheckpoints]:
         """Return the log lines, events and removals since the last call."""
-        found, self._effects = self._effects, []
+        effects, self._effects = self._effects, []
         # What a checkpoint has begun with comes before what it has ended with.
-        told, noted = (self._coordinator.happened(), self._coordinator.notes()) if self._coordinator else ([], [])
-        return [*told, *found, *noted]
+        events, noted = (self._coordinator.happened(), self._coordinator.notes()) if self._coordinator else ([], [])
+        return [*events, *effects, *noted]
 
     # What is shown.
 
@@ -425,8 +468,7 @@ class StateController:
             assert self._generations.generation == self._plan.generation
             assert self._coordinator is not None
             assert self._plan.generation.number == self._coordinator.record.generation
-        assert not (self._held is not None and self._out_ms is not None), "one write at a time"
-        assert not self.holds or self._due_ms is not None
+        assert (self._write_phase is WritePhase.WAITING) == (self._write is not None)
 
 
 MOST_FAILURES = 5  # restores in a row, without a complete checkpoint between them, for reasons that come again
@@ -506,20 +548,20 @@ class GenerationController:
             return ()
         return tuple(sorted(self._places - set(self._restored)))
 
-    def wanted(self, complete: int, *, asked: str = "") -> Generation | None:
+    def wanted(self, complete: int, *, reason: str = "") -> Generation | None:
         """Return the generation to store in place of the present one, or None.
 
         Args:
             complete: The last complete checkpoint, which the transaction checks.
-            asked: The reason of a requested restore, or "".
+            reason: That of a requested restore, or "".
         """
         now = self.generation
         if now.phase is GenerationPhase.FAILED:
-            return Generation(now.number + 1, GenerationPhase.RESTORING, complete, cause=asked) if asked else None
-        if self._failed or self._lost or asked:
+            return Generation(now.number + 1, GenerationPhase.RESTORING, complete, cause=reason) if reason else None
+        if self._failed or self._lost or reason:
             before = 0 if complete > now.restore_from else now.failures  # a complete checkpoint makes up for all
             failures = before + bool(self._failed)
-            cause = self._failed or self._lost or asked
+            cause = self._failed or self._lost or reason
             phase = GenerationPhase.FAILED if failures > MOST_FAILURES else GenerationPhase.RESTORING
             return Generation(now.number + 1, phase, complete, (), failures, cause)
         if now.phase is GenerationPhase.RESTORING and self._places and not self.missing:
@@ -554,55 +596,58 @@ class UnreadableCheckpoint:
     generation: Generation  # of the plan that stands
     fault: str
 
-    def past(self, asked: RestoreRequested, keep: int) -> Manifest | str:
+    def past(self, request: RestoreRequested, keep: int) -> Manifest | str:
         """Return the manifest of the requested older checkpoint, or why it cannot be restored."""
         complete = self.record.complete
-        readable = {number: found for number, found in asked.manifests.items() if found is not None}
-        there = sorted(number for number in select_kept(asked.manifests, complete, keep) if number in readable)
+        readable = {number: manifest for number, manifest in request.manifests.items() if manifest is not None}
+        there = sorted(number for number in select_kept(request.manifests, complete, keep) if number in readable)
         known = f"whole, and kept, are {', '.join(map(str, there)) or 'none'}"
-        if asked.checkpoint not in there or asked.checkpoint == complete:
-            what = "the last checkpoint" if asked.checkpoint in (0, complete) else f"checkpoint {asked.checkpoint}"
+        if request.checkpoint not in there or request.checkpoint == complete:
+            what = "the last checkpoint" if request.checkpoint in (0, complete) else f"checkpoint {request.checkpoint}"
             return f"{what} cannot be gone back to: {self.fault}; {known}"
-        if not asked.repeat_output:
+        if not request.repeat_output:
             return (
                 f"the last checkpoint is damaged ({self.fault}); output written after checkpoint "
-                f"{asked.checkpoint}, up to {complete}, would be written again; say --repeat-output to accept that"
+                f"{request.checkpoint}, up to {complete}, would be written again; say --repeat-output to accept that"
             )
-        return readable[asked.checkpoint]
+        return readable[request.checkpoint]
 
-    def wanted(self, back: Manifest, asked: str) -> Generation | None:
+    def wanted(self, back: Manifest, reason: str) -> Generation | None:
         """Return the generation that begins at the older checkpoint."""
-        text = f"{asked}, and later checkpoints are discarded: {self.fault}"
-        found = GenerationController(self.generation).wanted(back.checkpoint, asked=text)
-        return found if found is None or found.phase is GenerationPhase.RESTORING else None
+        text = f"{reason}, and later checkpoints are discarded: {self.fault}"
+        generation = GenerationController(self.generation).wanted(back.checkpoint, reason=text)
+        return generation if generation is None or generation.phase is GenerationPhase.RESTORING else None
 
 
-@dataclass
 class SilenceTimer:
     """Time since the last report of each participant, in the master's own ticks of bounded length.
 
-    A pause of this master therefore makes no participant silent. ``clock_ms`` is the time that counts.
+    A pause of this master therefore makes no participant silent.
     """
 
-    now_ms: int | None = None
-    clock_ms: int = 0
-    since_ms: int = 0
-    heard_ms: dict[ParticipantId, int] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._clock = TickClock()
+        self._began_ms = 0
+        self._reported_ms: dict[ParticipantId, int] = {}
+
+    @property
+    def clock_ms(self) -> int:
+        """The time that counts."""
+        return self._clock.ms
 
     def heard(self, place: ParticipantId) -> None:
         """Record a report of a participant."""
-        self.heard_ms[place] = self.clock_ms
+        self._reported_ms[place] = self._clock.ms
 
     def begin(self) -> None:
         """Restart the time of all participants."""
-        self.heard_ms.clear()
-        self.since_ms = self.clock_ms
+        self._reported_ms.clear()
+        self._began_ms = self._clock.ms
 
     def advance(self, now_ms: int) -> None:
         """Advance the time."""
-        self.clock_ms += 0 if self.now_ms is None else min(now_ms - self.now_ms, MAX_STEP_MS)
-        self.now_ms = now_ms
+        self._clock.advance(now_ms)
 
     def of(self, place: ParticipantId) -> int:
         """Return for how many milliseconds a participant has been silent."""
-        return self.clock_ms - self.heard_ms.get(place, self.since_ms)
+        return self._clock.ms - self._reported_ms.get(place, self._began_ms)

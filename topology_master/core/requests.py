@@ -27,7 +27,7 @@ class _StateRequests(Protocol):
     def ask(self, *, hold: bool) -> int:
         """Request a checkpoint; return the newest number before it."""
 
-    def go_back(self, asked: RestoreRequested) -> str:
+    def go_back(self, request: RestoreRequested) -> str:
         """Request a restore; return why it is refused, or ""."""
 
 
@@ -56,15 +56,15 @@ class PendingRequests:
         """Return why a restore of the generation ``now`` is requested, or ""."""
         return (
             RESTORE_REQUESTED
-            if any(not _restored(now.number, now.phase, asked) for asked in self._restores.values())
+            if any(not _restored(now.number, now.phase, requested_in) for requested_in in self._restores.values())
             else ""
         )
 
-    def add(self, asked: Requested, state: _StateRequests | None, status: MasterStatus) -> list[AnswerRequest]:
+    def add(self, request: Requested, state: _StateRequests | None, status: MasterStatus) -> list[AnswerRequest]:
         """Add a request.
 
         Args:
-            asked: The request.
+            request: The request.
             state: The controller of checkpoints, or None where state is not kept.
             status: The current status of the master.
 
@@ -72,28 +72,28 @@ class PendingRequests:
             The answer, if there is one at once.
         """
         if len(self._changes) + len(self._checkpoints) + len(self._restores) >= MAX_REQUESTS:
-            return [AnswerRequest(asked.number, None, "too many concurrent requests; try again")]
-        if isinstance(asked, StateRequested):
-            if asked.state is TopologyState.KILLED:
-                return [AnswerRequest(asked.number, None, NOT_KILLED_HERE)]
-            self._changes[asked.number] = asked.state
+            return [AnswerRequest(request.number, None, "too many concurrent requests; try again")]
+        if isinstance(request, StateRequested):
+            if request.state is TopologyState.KILLED:
+                return [AnswerRequest(request.number, None, NOT_KILLED_HERE)]
+            self._changes[request.number] = request.state
             return []
         if state is None:
-            return [AnswerRequest(asked.number, None, NO_STATE_KEPT, final=True)]
-        if state.fault and not (isinstance(asked, RestoreRequested) and asked.checkpoint):
-            return [AnswerRequest(asked.number, None, _cannot_be_read(state.fault), final=True)]
-        if isinstance(asked, RestoreRequested):
-            why = state.go_back(asked)
+            return [AnswerRequest(request.number, None, NO_STATE_KEPT, final=True)]
+        if state.fault and not (isinstance(request, RestoreRequested) and request.checkpoint):
+            return [AnswerRequest(request.number, None, _cannot_be_read(state.fault), final=True)]
+        if isinstance(request, RestoreRequested):
+            why = state.go_back(request)
             if why:
-                return [AnswerRequest(asked.number, None, why, final=True)]
-            self._restores[asked.number] = status.tasks_state.generation
+                return [AnswerRequest(request.number, None, why, final=True)]
+            self._restores[request.number] = status.tasks_state.generation
             return []
         if status.tasks_state.phase is GenerationPhase.FAILED:
-            return [_failed(asked.number, status.tasks_state.cause)]
-        after = state.ask(hold=asked.hold)
-        if not asked.wait:
-            return [AnswerRequest(asked.number, status)]
-        self._checkpoints[asked.number] = after
+            return [_failed(request.number, status.tasks_state.cause)]
+        after = state.ask(hold=request.hold)
+        if not request.wait:
+            return [AnswerRequest(request.number, status)]
+        self._checkpoints[request.number] = after
         return []
 
     def wanted(self, stored: TopologyState) -> TopologyState:
@@ -108,22 +108,22 @@ class PendingRequests:
     def settle(self, status: MasterStatus) -> list[AnswerRequest]:
         """Answer the checkpoint and restore requests that the status decides."""
         now = status.tasks_state
-        found: list[AnswerRequest] = []
+        answers: list[AnswerRequest] = []
         for number, after in self._checkpoints.items():
             if now.last.number > after:
-                found.append(AnswerRequest(number, status))
+                answers.append(AnswerRequest(number, status))
             elif now.cancelled_last > after:
                 text = f"checkpoint {now.cancelled_last} was cancelled: {now.cancelled_why}"
-                found.append(AnswerRequest(number, None, text, final=True))
+                answers.append(AnswerRequest(number, None, text, final=True))
             elif now.phase is GenerationPhase.FAILED:
-                found.append(_failed(number, now.cause))
+                answers.append(_failed(number, now.cause))
         for number, generation in self._restores.items():
             if _restored(now.generation, now.phase, generation):
-                found.append(AnswerRequest(number, status))
-        for answer in found:
+                answers.append(AnswerRequest(number, status))
+        for answer in answers:
             self._checkpoints.pop(answer.number, None)
             self._restores.pop(answer.number, None)
-        return found
+        return answers
 
     def refuse(self, error: str) -> list[AnswerRequest]:
         """Refuse all requests: nothing can be stored, or not by this process."""
@@ -142,9 +142,9 @@ class PendingRequests:
         assert not (self._checkpoints.keys() & self._restores.keys())
 
 
-def _restored(generation: int, phase: GenerationPhase, asked: int) -> bool:
-    """Return whether a restore requested in generation ``asked`` has been stored."""
-    return generation > asked and phase is not GenerationPhase.FAILED
+def _restored(generation: int, phase: GenerationPhase, requested_in: int) -> bool:
+    """Return whether a restore requested in generation ``requested_in`` has been stored."""
+    return generation > requested_in and phase is not GenerationPhase.FAILED
 
 
 def _failed(number: int, cause: str) -> AnswerRequest:

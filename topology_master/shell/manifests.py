@@ -64,16 +64,18 @@ class ManifestFiles:
             self._folder = checkpoint_folder(url, self._launch.home)
         if number == NO_CHECKPOINT:
             return initial_manifest(definition.id)
-        found = self._known.get(number)
-        if found is None:
+        manifest = self._known.get(number)
+        if manifest is None:
             try:
-                found = self._folder.read_manifest(number)
+                manifest = self._folder.read_manifest(number)
             except MalformedMessage as error:
                 raise ValueError(f"its manifest below {self._folder.folder} is not whole: {error}") from error
-            if (found.topology_id, found.checkpoint) != (definition.id, number):
-                raise ValueError(f"below {self._folder.folder} is that of {found.topology_id}, {found.checkpoint}")
-            self._known[number] = found
-        return found
+            if (manifest.topology_id, manifest.checkpoint) != (definition.id, number):
+                raise ValueError(
+                    f"below {self._folder.folder} is that of {manifest.topology_id}, {manifest.checkpoint}"
+                )
+            self._known[number] = manifest
+        return manifest
 
     async def manifests(self) -> dict[int, Manifest | None]:
         """Return all manifests, None for one that cannot be read.
@@ -139,8 +141,8 @@ class ManifestFiles:
 
     def _readable(self, folder: CheckpointFolder, number: int) -> Manifest | None:
         try:
-            found = self._known[number] = folder.read_manifest(number)
-            return found
+            manifest = self._known[number] = folder.read_manifest(number)
+            return manifest
         except FileNotFoundError:
             return None
         except MalformedMessage as error:

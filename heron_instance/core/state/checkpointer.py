@@ -4,11 +4,12 @@
 
     loaded ──linked──▶ restored ──the plan names it──▶ runs ──▶ aligned: quiet ──resume, cancel──▶ runs
 
-Theory of operation. The executor checks ``is_halted`` before it does anything and ``may_take`` before it takes a frame,
-and hands barriers over; ``CheckpointParticipant`` decides. When a quiet point is reached, the executor finishes its
-current work and calls ``take``: user code puts its last word into its state, a two-phase sink prepares, the changes are
-taken, and barriers for every downstream task follow all frames. The changes are encoded and written elsewhere, while
-records are processed again (``on_part``). A *complete* checkpoint leads to commits at the next step of the executor.
+Theory of operation. The executor checks ``is_halted`` before it does anything and ``can_take`` before it takes a frame,
+hands barriers over, and calls ``run_due_work`` between two calls of user code; ``CheckpointParticipant`` decides. A
+quiet point (``align``) is taken while no input is in progress: user code puts its last word into its state, a two-phase
+sink prepares, all emitted rows are routed and flushed, the changes are taken, and barriers for every downstream task
+follow all frames. The changes are encoded and written elsewhere, while records are processed again (``on_part``). A
+*complete* checkpoint leads to commits at the next ``run_due_work``.
 
 A token of a two-phase sink begins with the name of its checkpoint, ``generation-checkpoint-task-incarnation``, so its
 owner can be told from the token alone. Tokens of complete checkpoints are committed in order until they are confirmed,
@@ -20,22 +21,24 @@ Sources: Carbone et al. 2015, section 4; ``docs/decisions/checkpoints.md``.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
-from heron_instance.core.outbox import Flush
+from heron_instance.core.collector import TaskCollector
+from heron_instance.core.emit_gate import EmitThreadGuard
+from heron_instance.core.output import TaskOutput
 from heron_instance.core.state.barriers import (
     Barrier,
     CheckpointParticipant,
+    InvalidBarrier,
     SnapshotRequest,
     barrier_frame,
     channel_tasks,
     read_barrier,
 )
 from heron_instance.core.state.snapshot import TaskSnapshot
-from heron_instance.core.state.task_state import RestoredState, StateSetup, TaskState, UnclaimedState
-from heron_instance.core.user_code import UserCode
+from heron_instance.core.state.task_state import RestoredState, StateSetup, UnclaimedState
+from heron_instance.core.task import TaskRuntime
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.checkpoints import (
     AdoptionMode,
@@ -46,7 +49,7 @@ from heron_runtime.model.checkpoints import (
     part_name,
 )
 from heron_runtime.model.plan import NO_CHECKPOINT, GenerationPhase, PhysicalPlan, task_participant
-from heron_runtime.wire.data import Frame
+from heron_runtime.wire.data import BARRIER, Frame
 from heronry.api.component import bind_state, is_state_replaced
 from heronry.api.state import Checkpoint, TwoPhaseSink
 
@@ -123,43 +126,57 @@ def generation_of(token: str) -> int | None:
 
 
 class TaskCheckpointer:
-    """Checkpoints of one executor. All calls come from the thread that drives it."""
+    """Checkpoints of one executor. All calls come from the thread that drives it.
+
+    Args:
+        task: Component with its collaborators. It owns the state.
+        setup: Restored state, and writer of snapshots.
+        codec: Encodes snapshots. It is not the codec of emitted values, which counts the batches it pickles.
+        collector: Collector of the task.
+        output: Output of the task. It counts the frames that each barrier names.
+        guard: Finds emits of other threads, if they can be found.
+    """
 
     def __init__(
-        self, plan: PhysicalPlan, task: int, incarnation: int, component: Any, user_code: UserCode, codec: ValuesCodec,
-        setup: StateSetup, wall: Callable[[], float],
+        self, task: TaskRuntime, setup: StateSetup, codec: ValuesCodec, collector: TaskCollector, output: TaskOutput,
+        guard: EmitThreadGuard | None,
     ) -> None:  # fmt: skip
+        plan = output.plan
         self.generation = plan.generation.number
-        self.state = TaskState(plan, task, component, setup.restored, wall)
         self._task = task
-        self._name = plan.component_of(task)
-        self._incarnation = incarnation
-        self._component = component
-        self._user_code = user_code
-        self._codec = codec
+        self._component = task.component
+        self._user_code = task.user_code
+        self._state = task.state
         self._setup = setup
-        upstream, self._downstream = channel_tasks(plan, self._name)
+        self._codec = codec
+        self._collector = collector
+        self._output = output
+        self._guard = guard
+        upstream, self._downstream = channel_tasks(plan, task.name)
         self._participant = CheckpointParticipant(self.generation, upstream, setup.timeout_ms)
-        self._tokens = TwoPhaseCommits(component, self.generation)
-        self._sent: Counter[int] = Counter()  # frames, by task, in this generation
+        self._tokens = TwoPhaseCommits(task.component, self.generation)
         self._writing: dict[int, float] = {}  # checkpoint: since when
         self._begin: SnapshotRequest | None = None  # a spout begins it as soon as its call has returned
         self._runs = False
         self.saved = setup.restored.checkpoint  # newest snapshot
         self.reported_complete = setup.restored.checkpoint  # last one reported to user code
-        self.snapshot_ms = 0.0  # duration of the last snapshot
-        self.written_bytes = 0  # of snapshots; the reader of the counter resets it
         self.report = self._participant.report
 
-    # Questions of the executor.
+    # Between two calls of user code.
 
     @property
     def is_halted(self) -> bool:
         """True while no frame is processed, no tick fires and no spout is called."""
         return not self._runs or self._participant.quiet
 
+    def can_take(self, frame: Frame, batch_begun: bool) -> bool:
+        """Return True if the next frame may be taken now. No batch spans a barrier."""
+        if frame.codec == BARRIER:
+            return not batch_begun
+        return self.may_take(frame.source_task)
+
     def may_take(self, source: int) -> bool:
-        """Return True if a frame of this task may be taken now; it then counts as taken."""
+        """Return True if a data frame of this task may be taken now; it then counts as taken."""
         participant = self._participant
         if not self._runs or not participant.may_take(source):
             return False
@@ -168,50 +185,86 @@ class TaskCheckpointer:
         participant.taken(source)
         return True
 
-    def barrier(self, frame: Frame) -> SnapshotRequest | None:
-        """Apply a barrier. Raises InvalidBarrier."""
-        return self._update_report(self._participant.barrier(frame.source_task, read_barrier(frame)))
+    def barrier(self, frame: Frame) -> None:
+        """Handle a barrier taken from data-in while no input is in progress."""
+        try:
+            align = self._participant.barrier(frame.source_task, read_barrier(frame))
+        except InvalidBarrier as error:
+            self._task.errors.record_exception(error, "input")
+            return
+        self._update_report()
+        if align is not None:
+            self.align(align)
 
     def due(self) -> SnapshotRequest | None:
         """Return the checkpoint that a spout must begin while no call of it is running."""
         begin, self._begin = self._begin, None
         return begin
 
-    def flushed(self, flush: Flush) -> None:
-        """Count sent frames."""
-        for frame in flush.frames:
-            self._sent[frame.destination_task] += 1
+    def run_due_work(self, now_ms: float) -> None:
+        """Do the work due between two calls of user code: timeouts, commits, and the begin of a checkpoint."""
+        task = self._task
+        self.tick(now_ms)
+        if self._guard is not None:
+            self._guard.between_calls()
+            if self._guard.violation is not None:
+                task.errors.record_exception(self._guard.violation, "emit")
+        if task.errors.failed is not None:
+            return
+        complete = self._participant.complete
+        if complete > self.report.confirmed or (complete > self.reported_complete and not self.is_halted):
+            try:
+                self._complete(complete)
+            except Exception as error:
+                task.errors.record_exception(error, "on_checkpoint_complete")
+            self._collector.route_pending()
+        align = self.due()
+        if align is not None:
+            self.align(align)
 
     # A quiet point.
+
+    def align(self, align: SnapshotRequest) -> None:
+        """Take a quiet point."""
+        task, output = self._task, self._output
+        try:
+            self.prepare(align)
+            self._collector.route_all()
+            output.flush_early(task.clock() * 1000)
+            began = task.clock()
+            barriers = self.take(align, began * 1000)
+            snapshot_ms = 1000 * (task.clock() - began)
+        except Exception as error:
+            task.errors.record_exception(error, "pre_save")
+            return
+        output.append(barriers)
+        task.telemetry.latency("__snapshot-time-ms", snapshot_ms)
 
     def prepare(self, align: SnapshotRequest) -> None:
         """Call user code before the snapshot; it may emit. Raises the exceptions of user code."""
         checkpoint = self._checkpoint(align.checkpoint)
         self._call("pre_save", str(align.checkpoint))
-        if is_state_replaced(self._component, self.state.own):
+        if is_state_replaced(self._component, self._state.own):
             raise TypeError(
-                f"{self._name} has assigned a new object to self.state, which would not be saved\nhint: change the "
-                "existing mapping (self.state[...] = ..., self.state.update(...))"
+                f"{self._task.name} has assigned a new object to self.state, which would not be saved\n"
+                "hint: change the existing mapping (self.state[...] = ..., self.state.update(...))"
             )
         with self._user_code("prepare"):
             self._tokens.prepare(checkpoint)
 
-    def take(
-        self, align: SnapshotRequest, routing_version: int, now_ms: float, clock: Callable[[], float]
-    ) -> list[Frame]:
+    def take(self, align: SnapshotRequest, now_ms: float) -> list[Frame]:
         """Take the snapshot and enter the quiet. Return the barriers to send after all other frames.
 
         Raises:
             CannotEncode: Some state cannot be encoded.
             StaleReference: User code has changed a value by a stale reference.
         """
-        began = clock()
-        number = align.checkpoint
-        self.state.check_references()
+        number, task, state, output = align.checkpoint, self._task, self._state, self._output
+        state.check_references()
         with self._user_code("splits"):
-            own, groups = self.state.take(number, align.turn)
+            own, groups = state.take(number, align.turn)
         draft = StatePart(
-            self._name, self._task, self._incarnation, self.generation, number, align.turn, 0, "", self.state.groups,
+            task.name, task.id, task.incarnation, self.generation, number, align.turn, 0, "", state.groups,
             tuple(self._tokens.unconfirmed),
         )  # fmt: skip
         snapshot = TaskSnapshot(draft, own, groups, self._codec)
@@ -220,17 +273,16 @@ class TaskCheckpointer:
         self._setup.write(snapshot)
         self._participant.aligned(number, now_ms)
         self._update_report()
-        self.snapshot_ms = 1000 * (clock() - began)
+        version, sent = output.plan.routing_version, output.sent_frames
         return [
-            barrier_frame(
-                self._task, task, routing_version, Barrier(self.generation, number, align.turn, self._sent[task])
-            )
-            for task in self._downstream
+            barrier_frame(task.id, each, version, Barrier(self.generation, number, align.turn, sent[each]))
+            for each in self._downstream
         ]
 
     def on_part(self, part: StatePart) -> None:
         """Take note that a part is written."""
-        self.written_bytes += part.size
+        if part.size:
+            self._task.telemetry.count("__snapshot-bytes", part.size)
         if self._writing.pop(part.checkpoint, None) is not None:
             self._participant.stored(part)
             self._update_report()
@@ -251,7 +303,8 @@ class TaskCheckpointer:
             and generation.phase is GenerationPhase.RUNNING
             and self.report.restored
         ):
-            self._runs = self._runs or generation.incarnation(task_participant(self._task)) == self._incarnation
+            task = self._task
+            self._runs = self._runs or generation.incarnation(task_participant(task.id)) == task.incarnation
 
     def apply_command(self, command: CheckpointCommand) -> None:
         """Apply a command of the master. Old commands change nothing."""
@@ -263,7 +316,7 @@ class TaskCheckpointer:
         if self._begin is not None and self._begin.checkpoint <= command.over:
             self._begin = None
         if participant.completed(command.complete):
-            self.state.completed(command.complete)
+            self._state.completed(command.complete)
         if command.under:
             self._begin = participant.begin(command.under, command.turn) or self._begin
         self._update_report()
@@ -310,9 +363,9 @@ class TaskCheckpointer:
 
     # Before and after.
 
-    def begin(self) -> None:
+    def load_state(self) -> None:
         """Give the component its state. Raises the exceptions of user code."""
-        component, state, restored = self._component, self.state, self._setup.restored
+        component, state, restored = self._component, self._state, self._setup.restored
         bind_state(component, state.keyed, state.own)
         if restored.checkpoint != NO_CHECKPOINT:
             self._call("pre_restore", str(restored.checkpoint))
@@ -324,19 +377,18 @@ class TaskCheckpointer:
         elif state.gone:
             if getattr(component, "merge_state", None) is None:
                 raise TypeError(
-                    f"{self._name}: {len(state.gone)} removed tasks have left a self.state to merge\nhint: define "
+                    f"{self._task.name}: {len(state.gone)} removed tasks have left a self.state to merge\nhint: define "
                     "merge_state(states) or union_state(states), or use keyed state (self.keyed)"
                 )
             self._call("merge_state", state.gone)
 
-    def settle(self) -> None:
+    def commit_restored(self) -> None:
         """Commit and abort the tokens of the restored checkpoint, once the component is initialized."""
         with self._user_code("commit"):
             self._tokens.restore(self._setup.restored)
 
-    def complete(self) -> None:
+    def _complete(self, complete: int) -> None:
         """Commit complete checkpoints and notify user code. Raises the exceptions of user code."""
-        complete = self._participant.complete
         if complete > self.report.confirmed:
             with self._user_code("commit"):
                 self._tokens.commit(complete)
@@ -348,12 +400,6 @@ class TaskCheckpointer:
             self._call("post_save", str(complete))
             self._call("on_checkpoint_complete", complete)
 
-    @property
-    def has_completed(self) -> bool:
-        """True if ``complete`` has something to do."""
-        complete = self._participant.complete
-        return complete > self.report.confirmed or (complete > self.reported_complete and not self.is_halted)
-
     def _call(self, method: str, argument: Any) -> None:
         call = getattr(self._component, method, None)
         if call is not None:
@@ -361,18 +407,18 @@ class TaskCheckpointer:
                 call(argument)
 
     def _checkpoint(self, number: int) -> Checkpoint:
-        name = part_name(self.generation, number, self._task, self._incarnation).removesuffix(".part")
+        task = self._task
+        name = part_name(self.generation, number, task.id, task.incarnation).removesuffix(".part")
         return Checkpoint(number, self.generation, name)
 
-    def _update_report(self, result: SnapshotRequest | None = None) -> SnapshotRequest | None:
+    def _update_report(self) -> None:
         report = self._participant.report
         if report != self.report and not self.report.failed:
             self.report = report
-        return result
 
     def check(self) -> None:
         """Assert every invariant."""
         self._participant.check()
-        if self.state.by_key is not None:
-            self.state.by_key.check()
+        if self._state.by_key is not None:
+            self._state.by_key.check()
         assert not self._runs or self.report.restored

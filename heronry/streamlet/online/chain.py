@@ -48,8 +48,8 @@ class StepChain:
             LookupStep: self._lookup,
             UnionStep: self._union,
         }
-        found = [program.by_name[name] for name in steps]
-        self._steps = [(step, makers[type(step)](step)) for step in found if type(step) in makers]
+        chain_steps = [program.by_name[name] for name in steps]
+        self._steps = [(step, makers[type(step)](step)) for step in chain_steps if type(step) in makers]
         readers = Counter(ref for step in program.steps for ref in step.inputs)
         self._shared = {ref for ref, count in readers.items() if count > 1}
 
@@ -119,7 +119,7 @@ class StepChain:
             places: list[list[int]] = [[] for _ in range(last + 1)]
             for place, output in enumerate(each(step.name, choose, block.records)):
                 places[output].append(place)
-            return {output: block.picked(found) for output, found in enumerate(places) if found}
+            return {output: block.picked(picked_places) for output, picked_places in enumerate(places) if picked_places}
 
         return apply
 

@@ -133,8 +133,8 @@ class FileSpout(SourceSpout):
         self._scan()
 
     def _position(self, name: str) -> Position:
-        found = self.keyed.get(name)
-        return self._begin(name) if found is None else Position(*found)
+        position = self.keyed.get(name)
+        return self._begin(name) if position is None else Position(*position)
 
     def _begin(self, name: str) -> Position:
         """Return the initial position of a file."""
@@ -204,9 +204,9 @@ class FileSpout(SourceSpout):
     def _follow(self, owned: list[str]) -> list[str]:
         """Set the positions of files that are new, truncated or rewritten. Return the files that can be read."""
         for split in self._files:  # also of files of other tasks, after a restore
-            if (kept := self.keyed.get(split)) is not None:
-                self._holders[Position(*kept).label] = split
-        self._known |= {split: Position(*kept) for split, kept in self.keyed.items()}
+            if (stored := self.keyed.get(split)) is not None:
+                self._holders[Position(*stored).label] = split
+        self._known |= {split: Position(*stored) for split, stored in self.keyed.items()}
         gone = [split for split in self._known if split not in self._files]
         for split in gone[:-MAX_GONE]:
             del self._known[split]
@@ -254,10 +254,10 @@ class FileSpout(SourceSpout):
             place = place_at(former[0], file.head)
             if is_intact(place, file):
                 return Position(*former)._replace(version=_version(place))
-        found = self._rotation.begin(file, places)
-        if found is not None:
-            number = next((known[split].number for split, place in places.items() if place == found), 0)
-            return Position(found.offset, number, version=_version(found))
+        beginning = self._rotation.begin(file, places)
+        if beginning is not None:
+            number = next((known[split].number for split, place in places.items() if place == beginning), 0)
+            return Position(beginning.offset, number, version=_version(beginning))
         alike = [split for split, place in places.items() if place.length and begins_alike(place, file.head)]
         if not alike and is_packed(file.path):
             return BEGIN._replace(version=_version(Place()))

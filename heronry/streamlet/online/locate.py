@@ -63,16 +63,16 @@ def fixed_of(program: Program) -> dict[str, dict[str, Any]]:
     Raises:
         TopologyError: A source could not resolve its settings.
     """
-    found, problems = {}, []
+    values, problems = {}, []
     for step in program.sources():
         if isinstance(step.source, ServerSource):
             try:
-                found[step.name] = step.source.fixed()
+                values[step.name] = step.source.fixed()
             except ConnectError as error:
                 problems.append(f"step {step.name!r}: {error}")
     if problems:
         raise TopologyError(problems)
-    return {name: settings for name, settings in found.items() if settings}
+    return {name: settings for name, settings in values.items() if settings}
 
 
 def apply_submission(program: Program, paths: Mapping[str, str], fixed: Mapping[str, dict[str, Any]]) -> Program:
@@ -101,8 +101,8 @@ def load_submitted_program(config: Mapping[str, Any]) -> Program:
         TopologyError: The program is not the one that was submitted.
     """
     module_name, _, variable = str(config[PROGRAM]).partition(":")
-    found: Any = reduce(getattr, variable.split("."), importlib.import_module(module_name))
-    program: Program = found if isinstance(found, Program) else found.build()
+    value: Any = reduce(getattr, variable.split("."), importlib.import_module(module_name))
+    program: Program = value if isinstance(value, Program) else value.build()
     if fingerprint(program) != config[FINGERPRINT]:
         raise TopologyError(
             f"{config[PROGRAM]} is not the program that was submitted: its module builds another one here than there. "

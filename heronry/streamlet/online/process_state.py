@@ -143,21 +143,21 @@ class ProcessReducerState:
         Returns:
             Moments and memories that were removed, and those to be stored after that.
         """
-        found = []
+        entries = []
         for one in [self._keys[name] for name in self._touched if name in self._keys]:
             if one.lived:
                 one.lived = False
                 if one.memory:
                     one.kept = True
-                    found.append(ReducerEntry(None, one.key, one.memory))
+                    entries.append(ReducerEntry(None, one.key, one.memory))
                 elif one.kept:
                     one.kept = False
                     self._dropped.append((None, one.key))
             if one.changed:
-                found += [ReducerEntry(time_ms, one.key, one.moments[time_ms]) for time_ms in sorted(one.changed)]
+                entries += [ReducerEntry(time_ms, one.key, one.moments[time_ms]) for time_ms in sorted(one.changed)]
                 one.changed = set()
         dropped, self._dropped, self._touched = self._dropped, [], {}
-        return dropped, found
+        return dropped, entries
 
     def entries(self, start: Start) -> list[ReducerEntry]:
         """Return the records of one moment, by key."""
@@ -205,11 +205,11 @@ def kept_of(step: str) -> tuple[Packing, Packing]:
     The first one raises TypeError for a state that cannot be pickled.
     """
 
-    def pack(found: Any) -> Any:
-        if not isinstance(found, KeyMemory):
-            return list(found)
+    def pack(memory: Any) -> Any:
+        if not isinstance(memory, KeyMemory):
+            return list(memory)
         try:
-            return found.packed()
+            return memory.packed()
         except Exception as error:
             raise TypeError(
                 f"step {step!r}: a state cannot be kept, for pickle does not take it ({error!r}); let context.state be "

@@ -53,9 +53,9 @@ class ViewPublisher:
     @staticmethod
     def unite(state: MutableMapping[Any, Any], states: list[dict[Any, Any]]) -> None:
         """Give every task the list of tasks that have written files."""
-        found = sorted({tuple(writer) for other in states for writer in other.get(FILES, ())}, key=repr)
-        if found:
-            state[FILES] = found
+        writers = sorted({tuple(writer) for other in states for writer in other.get(FILES, ())}, key=repr)
+        if writers:
+            state[FILES] = writers
 
     def publish(self, start: int, entries: list[ReducerEntry]) -> None:
         """Replace a bucket at the next checkpoint."""
@@ -163,8 +163,8 @@ class ViewBucketFiles(StagedWriter):
 
     def open_buckets(self, index: int, closed_ms: int | None) -> list[int]:
         """Return the buckets that a task of this index has written and may write again."""
-        found = [int(path.parent.name) for path in self.root.glob(f"{ONLINE}/*/{index}{SUFFIX}")]
-        return [start for start in found if closed_ms is None or start + self._length_ms > closed_ms]
+        buckets = [int(path.parent.name) for path in self.root.glob(f"{ONLINE}/*/{index}{SUFFIX}")]
+        return [start for start in buckets if closed_ms is None or start + self._length_ms > closed_ms]
 
     def _flush(self, name: str) -> None:
         for bucket in self._settled:

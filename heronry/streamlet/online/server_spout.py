@@ -75,10 +75,10 @@ class ServerSpout(SourceSpout):
             return None
         for step in range(len(self._owned)):
             split = self._owned[(self._turn + step) % len(self._owned)]
-            found = self._read(split)
-            if found is not None:
+            batch = self._read(split)
+            if batch is not None:
                 self._turn += step + 1
-                position, values = found
+                position, values = batch
                 return split, tuple(position), values
         self._ask_at = self.clock() + self._poll_secs
         return None
@@ -88,8 +88,8 @@ class ServerSpout(SourceSpout):
         place = self._position(split)
         if place.whole:
             return None
-        while (found := self._confirming.read(split, place.begin, place.end)) is not None:
-            rows, begin = found
+        while (batch := self._confirming.read(split, place.begin, place.end)) is not None:
+            rows, begin = batch
             place = place._replace(begin=begin, number=place.number + len(rows))
             if rows:
                 return place, (split, place.number - len(rows), len(rows), b"", packed(rows))
@@ -100,12 +100,12 @@ class ServerSpout(SourceSpout):
         return None
 
     def _position(self, split: str) -> Position:
-        found = self.keyed.get(split)
-        if found is None and not self._source.grows:
+        position = self.keyed.get(split)
+        if position is None and not self._source.grows:
             wanted = self._reader.bounds(split)
-            found = (None, 0, None, True) if wanted is None else (wanted.begin, 0, wanted.end, False)
-            self.keyed[split] = found
-        return Position() if found is None else Position(*found)
+            position = (None, 0, None, True) if wanted is None else (wanted.begin, 0, wanted.end, False)
+            self.keyed[split] = position
+        return Position() if position is None else Position(*position)
 
     def pre_save(self, checkpoint_id: str) -> None:
         """Register the current positions as those of this checkpoint. Applies to sources that grow."""

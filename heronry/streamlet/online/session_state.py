@@ -50,13 +50,13 @@ class SessionReducerState:
         """
         last, inner = acc
         name = identity(key)
-        found = self._sessions.get(name, [])
+        sessions = self._sessions.get(name, [])
         if self.closed_ms is not None and last + self._gap_ms <= self.closed_ms:
-            near = touching(found, start, last, self._gap_ms)
+            near = touching(sessions, start, last, self._gap_ms)
             if near.start == near.stop:
                 return False
-        made, joined = put(found, Session(start, last, inner), self._gap_ms, self._add)
-        self._sessions[name] = found
+        made, joined = put(sessions, Session(start, last, inner), self._gap_ms, self._add)
+        self._sessions[name] = sessions
         self._keys.setdefault(name, key)
         changed = self._changed.setdefault(name, set())
         for old in joined:
@@ -111,13 +111,13 @@ class SessionReducerState:
 
     def _let_go(self, name: Hashable, closed_ms: int) -> list[ReducerEntry]:
         """Drop the closed sessions of a key. Return their entries."""
-        found, key = self._sessions[name], self._keys[name]
-        number = ended(found, closed_ms - self._gap_ms)
-        entries = [_entry(key, session) for session in found[:number]]
+        sessions, key = self._sessions[name], self._keys[name]
+        number = ended(sessions, closed_ms - self._gap_ms)
+        entries = [_entry(key, session) for session in sessions[:number]]
         self._dropped += [(entry.start, key) for entry in entries]
         self._changed.get(name, set()).difference_update(entry.start for entry in entries if entry.start is not None)
-        del found[:number]
-        if found:
+        del sessions[:number]
+        if sessions:
             self._expect(name)
         else:
             del self._sessions[name], self._keys[name]
@@ -142,21 +142,21 @@ class SessionReducerState:
         Returns:
             Starts and keys that were removed, and the entries to be stored after that.
         """
-        found = [
+        entries = [
             _entry(self._keys[name], session)
             for name, starts in self._changed.items()
             for session in self._sessions[name]
             if session.start in starts
         ]
         dropped, self._dropped, self._changed = self._dropped, [], {}
-        return dropped, found
+        return dropped, entries
 
     def entries(self, start: Start) -> list[ReducerEntry]:
         """Return the entries of all sessions with this start."""
         return [
             _entry(self._keys[name], session)
-            for name, found in self._sessions.items()
-            for session in found
+            for name, sessions in self._sessions.items()
+            for session in sessions
             if session.start == start
         ]
 
@@ -167,8 +167,8 @@ class SessionReducerState:
             name = identity(key)
             self._keys.setdefault(name, key)
             self._sessions.setdefault(name, []).append(Session(start or 0, last, acc))
-        for name, found in self._sessions.items():
-            found.sort(key=lambda session: session.start)
+        for name, sessions in self._sessions.items():
+            sessions.sort(key=lambda session: session.start)
             self._expect(name)
 
     def __len__(self) -> int:
@@ -181,12 +181,12 @@ class SessionReducerState:
         ends.
         """
         assert self._sessions.keys() == self._keys.keys() == self._due.keys()
-        for name, found in self._sessions.items():
-            assert found, "a key without sessions"
-            for before, after in pairwise(found):
+        for name, sessions in self._sessions.items():
+            assert sessions, "a key without sessions"
+            for before, after in pairwise(sessions):
                 assert after.start - before.last > self._gap_ms, "two sessions should be one"
-            assert self._due[name] <= found[0].last + self._gap_ms, "a session ends unseen"
-            assert self._changed.get(name, set()) <= {session.start for session in found}
+            assert self._due[name] <= sessions[0].last + self._gap_ms, "a session ends unseen"
+            assert self._changed.get(name, set()) <= {session.start for session in sessions}
         assert {(end, name) for name, end in self._due.items()} <= {(end, name) for end, _, name in self._heap}
 
 

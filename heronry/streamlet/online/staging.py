@@ -91,8 +91,8 @@ class StagingFolder:
             if certain:
                 self._look_for_mark(token)
             return
-        found = [Path(place, name) for place, _, names in os.walk(hidden) for name in names]
-        for path in sorted(found, key=lambda path: (path.name.startswith("_"), path)):
+        paths = [Path(place, name) for place, _, names in os.walk(hidden) for name in names]
+        for path in sorted(paths, key=lambda path: (path.name.startswith("_"), path)):
             target = self.root / path.relative_to(hidden)
             target.parent.mkdir(parents=True, exist_ok=True)
             os.replace(path, target)
@@ -110,8 +110,8 @@ class StagingFolder:
         sync_folder(self.root)
         before = self._marks.get(task)
         self._marks[task] = mark
-        for left in (*mark.iterdir(), *([before] if before is not None else [])):
-            shutil.rmtree(left, ignore_errors=True)
+        for leftover in (*mark.iterdir(), *([before] if before is not None else [])):
+            shutil.rmtree(leftover, ignore_errors=True)
 
     def _look_for_mark(self, token: str) -> None:
         _, number, task, _ = token.split("-")

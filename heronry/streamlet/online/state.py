@@ -54,8 +54,8 @@ def identity(key: Any) -> Hashable:
         UnsupportedKey: The key cannot be encoded.
     """
     if key.__class__ in SIMPLE or (key.__class__ is float and key == key):
-        found: Hashable = key
-        return found
+        identity_key: Hashable = key
+        return identity_key
     return encode(key)
 
 
@@ -206,9 +206,9 @@ class WindowReducerState:
                 self._unsaved.setdefault(start, set()).update(names)
         names = self._changed.get(None, set())
         accs = self._accs.get(None, {})
-        found = [ReducerEntry(None, self.key_of(name), accs[name]) for name in names]
+        entries = [ReducerEntry(None, self.key_of(name), accs[name]) for name in names]
         self._changed = {start: set() for start in self._accs}
-        return found
+        return entries
 
     def take_changed(self) -> tuple[list[tuple[Start, Any]], list[ReducerEntry]]:
         """Return the changes since the last call.
@@ -217,13 +217,13 @@ class WindowReducerState:
             Windows and keys that were dropped, and the entries to be stored after that.
         """
         self.take_shown()
-        found = []
+        entries = []
         for start, names in self._unsaved.items():
             accs = self._accs[start]
-            found += [ReducerEntry(start, self.key_of(name), accs[name]) for name in names]
+            entries += [ReducerEntry(start, self.key_of(name), accs[name]) for name in names]
         dropped, self._dropped = self._dropped, []
         self._unsaved = {}
-        return dropped, found
+        return dropped, entries
 
     def entries(self, start: Start) -> list[ReducerEntry]:
         """Return all entries of one window or bucket."""

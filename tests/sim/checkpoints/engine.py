@@ -252,7 +252,7 @@ class EngineTask(Task):
 
     def cut(self) -> tuple[Any, Any]:
         assert self.stateful is not None
-        return self.stateful._sent, self.participant._frames
+        return self.executor.output.sent_frames, self.participant._frames
 
     @property
     def report(self) -> TaskReport:

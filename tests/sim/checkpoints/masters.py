@@ -89,7 +89,7 @@ class Master:
         if plan.wanted and not coordinator.quiet and self.world.store.running:
             coordinator.ask(hold=True)
         back = plan.back if plan.back in self.world.behind() else 0
-        wanted = self.generations.wanted(back or coordinator.record.complete, asked="the owner asks" if back else "")
+        wanted = self.generations.wanted(back or coordinator.record.complete, reason="the owner asks" if back else "")
         following = replace(plan, back=0) if back else plan
         if wanted is None and coordinator.quiet and coordinator.quiet == coordinator.record.complete:
             if not plan.wanted:

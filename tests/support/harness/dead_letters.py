@@ -170,7 +170,7 @@ def run(records: list[Record], basic: bool, siblings: bool, batches: tuple[int, 
     bolt.shell = Shell(world, BOLT)
     world.run()
     assert [e.failed for e in world.executors.values()] == [None] * len(world.executors)
-    kept = world.state_of(world.executors[BOLT]).state
+    kept = world.executors[BOLT].task.state
     kept.by_key.check()
     letters = [DeadLetter(*values) for _, values in world.objects("letters")[0].rows]
     sinks = [sink.rows for name in parts if name not in ("s", "b", "letters") for sink in world.objects(name)]

@@ -187,10 +187,10 @@ def test_named_checkpoints_are_listed_after_a_resubmission_without_state(world: 
     (world.home / "package").mkdir()
     submission = Submission(definition, pack(definition), world.home / "package", "me", "default", "me")
     world.service.submit(submission)
-    assert [row["name"] for row in world.service.kept.rows("before", "me", "default")] == ["good"]
+    assert [row["name"] for row in world.service.checkpoints.rows("before", "me", "default")] == ["good"]
     world.named.delete(*WHOSE, "good")
     with pytest.raises(UsageError, match="has no checkpoints"):
-        world.service.kept.rows("before", "me", "default")
+        world.service.checkpoints.rows("before", "me", "default")
 
 
 def test_the_named_checkpoints_of_a_role_have_a_quota(tmp_path: Path) -> None:

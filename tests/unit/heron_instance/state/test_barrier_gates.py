@@ -49,20 +49,21 @@ def test_frames_sent_before_a_barrier_equal_frames_taken() -> None:
     for source, reader in ((1, 2), (2, 3)):
         frames = sum(len(flush.frames) for task, flush in world.flushes if task == source)
         assert frames > 0
-        assert world.state_of(world.executors[source])._sent[reader] == frames
+        assert world.executors[source].output.sent_frames[reader] == frames
         assert world.state_of(world.executors[reader])._participant._frames[source] == frames
 
 
 def test_no_batch_spans_a_barrier() -> None:
-    gates = ran().executors[2].quiet_points  # type: ignore[attr-defined]
+    world = ran()
+    gates = world.state_of(world.executors[2])
     barrier, data = Frame(1, 0, 2, 0, 1, BARRIER, b""), Frame(1, 0, 2, 1, 1, 0, b"x")
-    taken = dict(gates.checkpointer._participant._frames)
+    taken = dict(gates._participant._frames)
     assert not gates.can_take(barrier, True)
     assert gates.can_take(barrier, False)
-    assert gates.checkpointer._participant._frames == taken, "a barrier is no data"
+    assert gates._participant._frames == taken, "a barrier is no data"
     assert gates.can_take(data, True)
     assert gates.can_take(data, False)
-    assert gates.checkpointer._participant._frames == {1: taken[1] + 2}
+    assert gates._participant._frames == {1: taken[1] + 2}
 
 
 def hear(world: StatefulExecutorHarness, wish: CheckpointCommand) -> None:

@@ -352,7 +352,7 @@ def test_expiry_survives_a_restore_and_precedes_user_code(away_s: float) -> None
     visit(world, ("ann", "come"), ("bob", "stay"))
     world.wall_s += 5
     visit(world, ("cat", "come"), ("ann", "again"))
-    blocks = list(world.state_of(world.executors[BOLT]).state.by_key.take(1, 0))
+    blocks = list(world.executors[BOLT].task.state.by_key.take(1, 0))
     other = StatefulExecutorHarness(PARTS, restored={BOLT: RestoredState(1, blocks)}, wall_s=world.wall_s + away_s)
     left = {"ann": [1, 1], "bob": [1], "cat": [1]} if away_s < 5 else {"bob": [1]}
     assert visit(other) == [sorted(left.items())], "as initialize saw it"
@@ -360,7 +360,7 @@ def test_expiry_survives_a_restore_and_precedes_user_code(away_s: float) -> None
     left.pop("ann", None)
     visit(other, ("dan", "look"))
     assert dict(other.objects("b")[0].keyed) == left
-    deleted = {row[0] for block in other.state_of(other.executors[BOLT]).state.by_key.take(2, 1) for row in block.rows}
+    deleted = {row[0] for block in other.executors[BOLT].task.state.by_key.take(2, 1) for row in block.rows}
     assert "ann" in deleted, "the next checkpoint says so"
 
 

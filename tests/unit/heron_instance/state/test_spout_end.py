@@ -87,7 +87,7 @@ class Ended:
         return str(self.executor.at_end.status)
 
     def snapshot(self, number: int) -> None:
-        self.executor.quiet_points.align(SnapshotRequest(number, 0))
+        self.executor.checkpointer.align(SnapshotRequest(number, 0))
         self.executor.checkpointer._participant.over(number)
 
     def complete(self, number: int) -> None:

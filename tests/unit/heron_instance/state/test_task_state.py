@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from heron_instance.core.bolt_executor import BoltExecutor
+from heron_instance.core.spout_executor import SpoutExecutor
 from heron_instance.core.state.barriers import SnapshotRequest
 from heron_instance.core.state.checkpointer import TaskCheckpointer
 from heron_instance.core.state.task_state import (
@@ -17,13 +20,12 @@ from heron_instance.core.state.task_state import (
     TaskState,
     UnclaimedState,
 )
-from heron_instance.core.user_code import NoLock, UserCode
-from heron_instance.core.values_codec import ValuesCodec
+from heron_instance.core.task import ExecutorSetup
 from heron_runtime.model.checkpoints import AdoptionMode, CheckpointCommand
 from heron_runtime.model.checkpoints import StatePart as WrittenPart
 from heron_runtime.model.plan import Generation, GenerationMember, GenerationPhase, PhysicalPlan, task_participant
 from heronry.api.component import Bolt, Spout
-from tests.support.harness.executors import SHUFFLE, Part, fields, make_plan
+from tests.support.harness.executors import SHUFFLE, Counts, Part, fields, make_plan
 
 
 def midnight() -> float:
@@ -63,11 +65,14 @@ def plan_of(generation: Generation | None = None) -> PhysicalPlan:
 def stateful(
     component: Any, task: int, restored: RestoredState | None = None, incarnation: int = 7
 ) -> TaskCheckpointer:
-    setup = StateSetup(lambda snapshot: None, 1000.0, restored or RestoredState())
-    user_code = UserCode(lambda: 0.0, NoLock())
-    made = TaskCheckpointer(plan_of(), task, incarnation, component, user_code, ValuesCodec(), setup, midnight)
-    made.begin()
-    return made
+    setup = ExecutorSetup(
+        component, plan_of(), task, incarnation, np.random.default_rng(0), Counts(), midnight, midnight,
+        state=StateSetup(lambda snapshot: None, 1000.0, restored or RestoredState()),
+    )  # fmt: skip
+    executor = SpoutExecutor(setup) if isinstance(component, Spout) else BoltExecutor(setup)
+    assert executor.checkpointer is not None
+    executor.checkpointer.load_state()
+    return executor.checkpointer
 
 
 def test_positions_belong_to_the_owners_of_splits() -> None:
@@ -115,7 +120,7 @@ def test_user_code_sees_its_state_and_may_not_replace_it() -> None:
     component = Keyed()
     made = stateful(component, 5)
     component.state["n"] = 1
-    assert made.state.take(1, 0)[0] == [(("state", "n"), 1)]
+    assert made._task.state.take(1, 0)[0] == [(("state", "n"), 1)]
     with pytest.raises(AttributeError, match=r"has no self\.keyed"):
         _ = component.keyed
     component.state = {}
@@ -142,7 +147,7 @@ def test_only_the_named_incarnation_runs() -> None:
 def test_keyed_state_learns_of_complete_checkpoints_once_in_its_generation() -> None:
     made = stateful(Keyed(), 3)
     heard: list[int] = []
-    made.state.completed = heard.append  # type: ignore[method-assign]
+    made._task.state.completed = heard.append  # type: ignore[method-assign]
     made.linked()
     made.apply_command(CheckpointCommand(1, complete=1))
     assert heard == [], "it does not run yet"
@@ -179,7 +184,7 @@ def test_first_task_merges_own_state_of_removed_tasks() -> None:
 
     made = stateful(Merges(), 5, RestoredState(4, own=own))
     assert merged == [{"n": 1}, {"n": 2}, {"n": 3}]
-    assert made.state.own == {"n": 1}
+    assert made._task.state.own == {"n": 1}
     with pytest.raises(TypeError, match=r"(?s)p: 2 removed tasks have left a self\.state.*define merge_state"):
         stateful(Keyed(), 5, RestoredState(4, own=own))
     merged.clear()
@@ -245,7 +250,7 @@ def test_declined_checkpoint_leaves_no_deadline(is_written: bool) -> None:
     align = task.due()
     assert align is not None
     assert task.deadline_ms() is None
-    task.take(align, 0, 500.0, midnight)
+    task.take(align, 500.0)
     if is_written:
         task.on_part(WrittenPart("s", 1, 7, 1, 1, 0, 0, ""))
     assert task.deadline_ms() == 1500.0
@@ -259,5 +264,5 @@ def test_declined_checkpoint_leaves_no_deadline(is_written: bool) -> None:
     task.apply_command(CheckpointCommand(1, under=2, turn=0, over=1, timeout_ms=1000.0))
     align = task.due()
     assert align is not None
-    task.take(align, 0, 9000.0, midnight)
+    task.take(align, 9000.0)
     assert task.deadline_ms() == 10_000.0

@@ -104,7 +104,7 @@ def test_repeated_user_failures_fail_the_topology_but_losses_do_not() -> None:
     generations.read(generation, PLACES)
     generations.heard(ONE, 6, TaskReport(generation.number, failed="again"))
     assert generations.wanted(0) is None, "it stays failed"
-    wanted = generations.wanted(0, asked="heron restore")
+    wanted = generations.wanted(0, reason="heron restore")
     assert wanted == Generation(generation.number + 1, GenerationPhase.RESTORING, 0, cause="heron restore")
     generations = restoring(failures=MOST_FAILURES)
     generations.lost(ONE, "silent")

@@ -289,7 +289,7 @@ def _wait(
     inspector: Inspector, record: TopologyRecord, deadline: float, progress: Progress,
     describe_remainder: Callable[[MasterStatus], str], looks: int,
 ) -> None:  # fmt: skip
-    """Wait until there is no remainder in this number of consecutive looks."""
+    """Wait until nothing remains in this number of consecutive looks."""
     done = 0
     while done < looks:
         remainder = describe_remainder(inspector.master_status(record))

@@ -71,7 +71,7 @@ class BasicSink(BasicBolt):
 
 
 class Sink(Bolt):
-    initialize = BasicSink.initialize  # type: ignore[assignment]
+    initialize = BasicSink.initialize
 
     def process(self, tup: Any) -> None:
         self.seen[tup.values] += 1
@@ -79,7 +79,7 @@ class Sink(Bolt):
 
 
 class BatchSink(BatchBolt):
-    initialize = BasicSink.initialize  # type: ignore[assignment]
+    initialize = BasicSink.initialize
 
     def process_batch(self, tuples: Any) -> None:
         self.seen.update(tuples.rows)

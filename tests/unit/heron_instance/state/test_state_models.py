@@ -15,6 +15,7 @@ from heron_runtime.model.keys import group_of
 
 CHANGES = st.lists(
     st.tuples(st.sampled_from(("set", "append", "append", "delete", "begin", "keep", "undo")), st.sampled_from("abc")),
+    min_size=15,  # in fewer steps, few changes are undone
     max_size=40,
 )
 

@@ -30,7 +30,7 @@ from tests.support.streamlets.cookbook import (
     recipes,
     written,
 )
-from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
+from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable, letters_in, run_online
 
 RECIPES = recipes(PAGE.read_text())
 ENDLESS = ("live_view",)
@@ -69,10 +69,7 @@ def test_recipe_gives_the_documented_output_online(
     built = builder.build()
     aside: list[dict[str, Any]] = []
     expected = run(built, failed=aside)
-    with importable(builder):
-        world = OnlineEngine(definition_of(builder), tmp_path, 1)
-        world.until_final()
-        world.stop()
+    run_online(builder, tmp_path)
     for sample in recipe.samples:
         lines = written(tmp_path / sample.folder)
         assert mistakes(sample, lines) == ""
@@ -83,10 +80,9 @@ def test_recipe_gives_the_documented_output_online(
         else:
             assert expected[step.name] or step.name == "late_out"
             assert difference(map(plain, read(folder)), map(plain, expected[step.name])) == ""
-    letters = [
-        json.loads(line) for file in (tmp_path / "own").rglob("*.jsonl") for line in file.read_text().splitlines()
-    ]
-    assert sorted(letter["error"] for letter in letters) == sorted(letter["error"] for letter in aside)
+    assert sorted(letter["error"] for letter in letters_in(tmp_path / "own")) == sorted(
+        letter["error"] for letter in aside
+    )
     assert len(aside) == (3 if recipe.name == "readings" else 0)
 
 
@@ -94,10 +90,7 @@ def test_existing_files_are_not_late_for_each_other(tmp_path: Path, monkeypatch:
     """The second file has bytes of the first hour."""
     builder = program(named("traffic"), tmp_path, monkeypatch)
     expected = run(builder.build())
-    with importable(builder):
-        world = OnlineEngine(definition_of(builder), tmp_path, 1)
-        world.until_final()
-        world.stop()
+    run_online(builder, tmp_path)
     assert read(tmp_path / "late") == expected["late_out"] == []
     assert difference(map(plain, read(tmp_path / "traffic")), map(plain, expected["traffic_out"])) == ""
 

@@ -18,7 +18,7 @@ from heronry.streamlet import Builder, Streamlet, collect, sequence
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
 from tests.support.streamlets.comparison import difference
-from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
+from tests.support.streamlets.online_engine import letters_in, run_online
 
 Answer = tuple[dict[str, list[Any]], list[str]]  # results by sink, and the failed step of each letter
 Steps = Callable[[Streamlet], dict[str, Streamlet]]
@@ -66,13 +66,9 @@ def json_of(record: Any) -> bytes:
 def online(records: list[Any], steps: Steps) -> Answer:
     with tempfile.TemporaryDirectory() as folder:
         builder = program(records, steps, **{"user.streamlet.folder": f"{folder}/own"})
-        with importable(builder):
-            world = OnlineEngine(definition_of(builder), Path(folder), 0)
-            world.until_final()
-            world.stop()
-        lines = [line for file in Path(folder).glob("own/failed/*.jsonl") for line in file.read_text().splitlines()]
+        run_online(builder, Path(folder), 0)
         sinks = [step.name for step in builder.build().sinks()]
-        return {name: read(f"{folder}/own/collect/{name}") for name in sinks}, aside([*map(json.loads, lines)])
+        return {name: read(f"{folder}/own/collect/{name}") for name in sinks}, aside(letters_in(folder))
 
 
 def assert_answer(records: list[Any], steps: Steps, results: dict[str, list[Any]], put_aside: list[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
 from tests.support.streamlets.comparison import difference
-from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
+from tests.support.streamlets.online_engine import run_online
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
@@ -31,10 +31,7 @@ def test_example_online_equals_the_reference(
     monkeypatch.setattr(sys, "argv", [example, str(tmp_path), "3000"])
     builder = runpy.run_path(str(EXAMPLES / f"{example}.py"))[variable]
     expected = run(builder.build())
-    with importable(builder):
-        world = OnlineEngine(definition_of(builder), tmp_path, 1)
-        world.until_final()
-        world.stop()
+    run_online(builder, tmp_path)
     found = max(expected.values(), key=len)
     assert len(found) >= 50
     assert difference(read(tmp_path / out), found) == ""

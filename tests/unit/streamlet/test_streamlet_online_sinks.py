@@ -45,18 +45,6 @@ def show(writer: TextWriter, number: int, final: bool = False) -> None:
     assert writer.prepared() == []
 
 
-def test_parquet_and_collected_records_equal_the_reference(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    builder = builder_in(tmp_path)
-    source = builder.source([{"a": n, "b": None if n % 2 else str(n)} for n in range(50)])
-    source.sink(to_files(tmp_path / "out", "parquet"), name="table")
-    source.sink(collect(), name="all")
-    run_online(builder, tmp_path)
-    rows = [record for record, _ in read_all(files(tmp_path / "out", "parquet"))]
-    assert difference(rows, run(builder.build())["all"]) == ""
-    assert difference(read(tmp_path / "own" / "collect" / "all"), rows) == ""
-
-
 def test_parquet_columns_follow_the_schema(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     declared = arrow.schema(

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import random
 import sys
+import tempfile
 import types
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -47,10 +49,11 @@ from heron_runtime.model.plan import (
     task_participant,
 )
 from heron_runtime.model.topology import GroupingKind, TopologyDefinition, TopologyState
-from heronry.streamlet import Builder
+from heronry.streamlet import Builder, KeyValue
 from heronry.streamlet.online.locate import STAGE
 from heronry.streamlet.online.server_spout import ServerSpout
 from heronry.streamlet.online.sinks import ServerWriter
+from heronry.streamlet.results import latest
 from tests.support.harness.executors import Clock, Counts, ExecutorHarness
 from topology_master.core.planner import initial_table, rebalance
 
@@ -75,6 +78,42 @@ def importable(builder: Builder) -> Iterator[None]:
 def definition_of(builder: Builder) -> TopologyDefinition:
     """Return the definition that ``heron submit`` would use."""
     return builder.definition(variable=f"{MODULE}:program")
+
+
+def builder_in(folder: Path | str, **config: Any) -> Builder:
+    """Return the builder of a program whose state and dead letters are in ``folder``/own."""
+    return Builder("program", {"user.streamlet.folder": f"{folder}/own", **config})
+
+
+def run_online(builder: Builder, folder: Path, seed: int = 1) -> OnlineEngine:
+    """Run a program to its end; return the engine, which is stopped."""
+    with importable(builder):
+        engine = OnlineEngine(definition_of(builder), folder, seed)
+        engine.until_final()
+        engine.stop()
+    return engine
+
+
+def ends_online(build: Callable[..., Builder], seed: int = 1) -> list[list[Any]]:
+    """Return the results of each stream that ends, in order; of running results, the last ones.
+
+    ``build`` takes the function to call with each stream that ends, and the configuration.
+    """
+    ends: list[list[Any]] = []
+
+    def end(stream: Any) -> None:
+        ends.append([])
+        stream.tap(ends[-1].append, name=f"end-{len(ends)}")
+
+    with tempfile.TemporaryDirectory() as folder:
+        run_online(build(end, **{"user.streamlet.folder": folder}), Path(folder), seed)
+    return [latest(records) if records and isinstance(records[0], KeyValue) else records for records in ends]
+
+
+def letters_in(folder: Path | str) -> list[dict[str, Any]]:
+    """Return the dead letters of a program whose state is in or below a folder, in the order of their files."""
+    files = sorted(Path(folder).rglob("failed/*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
 def plan_of(definition: TopologyDefinition) -> PhysicalPlan:

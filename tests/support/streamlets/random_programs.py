@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -37,7 +37,7 @@ RECORDS = st.fixed_dictionaries(
     {
         "k": KEYS,
         "v": st.one_of(st.integers(-5, 5), st.just(1 << 70)),
-        "f": st.floats(-10, 10),
+        "f": st.one_of(st.none(), st.floats(-10, 10)),
         "t": st.integers(-90, 200),
     }
 )
@@ -144,7 +144,7 @@ TABLE = [{"key": key, "n": n} for n, key in enumerate(["a", "a", "ä", True, 0.5
 
 @dataclass(frozen=True)
 class Reducer:
-    """Reduction of a stream; ``again``: its results are reduced once more."""
+    """Reduction of a stream; ``again``: its results are reduced once more, those of windows also in other windows."""
 
     monoid: Any
     value: str | None
@@ -152,6 +152,7 @@ class Reducer:
     key: str
     event_time: str | None
     again: bool
+    parallelism: int | None
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,7 @@ class Story:
 
     key: str
     event_time: str | None
+    parallelism: int | None
 
 
 @dataclass(frozen=True)
@@ -177,39 +179,46 @@ class Recipe:
     """Random program: a source of some records, a few steps, reducers and a join, with several ends."""
 
     records: list[Any]
-    steps: list[str]
+    steps: list[tuple[str, int | None]]  # kinds, and how many tasks
     whole: bool
     reducers: list[Reducer]
     joins: list[Join]
     stories: list[Story]
+    timed: bool  # by the source, otherwise by what needs times
+    parallelism: int
 
     def build(self, end: Callable[[Any], None] = lambda stream: stream.sink(collect()), **config: Any) -> Builder:
         """Return the builder; ``end`` is called with each stream that ends."""
         builder = Builder("random", config)
-        stream = builder.source(sequence(len(self.records), Lookup(self.records)), event_time="t")
-        for kind in self.steps:
-            stream = _step(stream, kind)
+        source = sequence(len(self.records), Lookup(self.records), rate=200)  # in many blocks
+        stream = builder.source(source, event_time="t" if self.timed else None, parallelism=self.parallelism)
+        for kind, parallelism in self.steps:
+            stream = _step(stream, kind, parallelism)
         if self.whole:
             end(stream)
         for reducer in self.reducers:
-            _reduce(stream, reducer, end)
+            _reduce(stream, self._with_time(reducer), end)
         for join in self.joins:
-            _join(stream, join, end)
+            _join(stream, self._with_time(join), end)
         for story in self.stories:
-            _process(stream, story, end)
+            _process(stream, self._with_time(story), end)
         return builder
 
+    def _with_time(self, reads: Any) -> Any:
+        return reads if self.timed else replace(reads, event_time="t")
 
+
+TASKS = st.sampled_from([None, None, 1, 2, 3])
 RECIPES = st.builds(
     Recipe,
     st.lists(RECORDS, max_size=40),
-    st.lists(st.sampled_from(STEPS), max_size=4),
+    st.lists(st.tuples(st.sampled_from(STEPS), TASKS), max_size=4),
     st.booleans(),
     st.lists(
         st.builds(
             lambda chosen, *rest: Reducer(*chosen, *rest),
             st.sampled_from(MONOIDS), st.sampled_from(WINDOWS), st.sampled_from(["k", "t"]),
-            st.sampled_from([None, "t"]), st.booleans(),
+            st.sampled_from([None, "t"]), st.booleans(), TASKS,
         ),
         min_size=1, max_size=2,
     ),
@@ -220,33 +229,52 @@ RECIPES = st.builds(
         ),
         max_size=1,
     ),
-    st.lists(st.builds(Story, st.sampled_from(["k", "t"]), st.sampled_from([None, "t"])), max_size=1),
+    st.lists(st.builds(Story, st.sampled_from(["k", "t"]), st.sampled_from([None, "t"]), TASKS), max_size=1),
+    st.booleans(),
+    st.integers(1, 2),
 )  # fmt: skip
 
 
+#: Records that share keys, windows and sessions across two source tasks, reduced and joined in every kind of window.
+DENSE = Recipe(
+    records=[{"k": "abä"[n % 3], "v": n % 7 - 3, "f": n / 4, "t": n * 37 % 230 - 60} for n in range(60)],
+    steps=[("map", 2), ("lookup left", None)],
+    whole=True,
+    reducers=[Reducer(sum_(), "v", window, "k", None, again=True, parallelism=2) for window in WINDOWS],
+    joins=[Join("outer", window, ("k", "k"), None) for window in (tumbling(30), session(5))],
+    stories=[Story("k", None, 2)],
+    timed=True,
+    parallelism=2,
+)
+
+
 def _process(stream: Any, story: Story, end: Callable[[Any], None]) -> None:
-    told = stream.key_by(story.key).process(Visits, event_time=story.event_time, allowed_lateness=1000)
+    told = stream.key_by(story.key).process(
+        Visits, event_time=story.event_time, allowed_lateness=1000, parallelism=story.parallelism
+    )
     end(told)
     end(told.late())
     end(told.key_by(0).window(tumbling(7), allowed_lateness=1000).count_by_key())
 
 
-def _step(stream: Any, kind: str) -> Any:
+def _step(stream: Any, kind: str, parallelism: int | None) -> Any:
+    tasks = {"parallelism": parallelism}
     if kind == "map":
-        return stream.map(double)
+        return stream.map(double, **tasks)
     if kind == "filter":
-        return stream.filter(is_odd)
+        return stream.filter(is_odd, **tasks)
     if kind == "flat_map":
-        return stream.flat_map(copies)
+        return stream.flat_map(copies, **tasks)
     if kind == "tap":
-        return stream.tap(nothing)
+        return stream.tap(nothing, **tasks)
     if kind.startswith("lookup"):
-        return stream.lookup(TABLE, "k", "key", "left" if kind.endswith("left") else "inner").map(priced)
+        how = "left" if kind.endswith("left") else "inner"
+        return stream.lookup(TABLE, "k", "key", how, **tasks).map(priced)
     if kind == "schema":
-        return stream.map(loose).with_schema(Typed)
+        return stream.map(loose).with_schema(Typed, **tasks)
     if kind == "twice":
-        return stream.union(stream.map(double))
-    odd, late, rest = stream.branch(is_odd, is_late)
+        return stream.union(stream.map(double), **tasks)
+    odd, late, rest = stream.branch(is_odd, is_late, **tasks)
     return odd.map(double).union(late, rest)
 
 
@@ -270,9 +298,13 @@ def _reduce(stream: Any, reducer: Reducer, end: Callable[[Any], None]) -> None:
     keyed = stream.key_by(reducer.key)
     if reducer.window is not None:
         keyed = keyed.window(reducer.window, event_time=reducer.event_time, allowed_lateness=1000)
-    reduced = keyed.reduce_by_key(reducer.monoid, reducer.value, updates=not reducer.again)
+    reduced = keyed.reduce_by_key(
+        reducer.monoid, reducer.value, updates=not reducer.again, parallelism=reducer.parallelism
+    )
     end(reduced)
     if reducer.window is not None:
         end(reduced.late())  # it is empty
     if reducer.again:
-        end(reduced.map(pair).key_by(0).reduce_by_key(count()))
+        end(reduced.map(pair).key_by(0).reduce_by_key(count(), parallelism=reducer.parallelism))
+        if reducer.window is not None:
+            end(reduced.key_by("key").window(sliding(60, 20), allowed_lateness=1000).count_by_key())

@@ -1,27 +1,25 @@
-"""Warm Spark: the jobs it serves, and the name of its workers' code."""
+"""Warm Spark and job progress: which jobs it serves, the name of its workers' code, and remaining time."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from data_pipeline.core import warm
+from data_pipeline.core.stage_progress import format_progress
 from data_pipeline.core.warm import Warm, lasting, reason_against
 
 OURS = Warm(1, 2, "token", "local[*]", {"spark.driver.memory": "2g"}, "/log", 5.0, 60.0, "v1")
 parts = st.lists(st.binary(max_size=4), max_size=4)
 
 
-def test_different_code_has_a_different_name() -> None:
-    @given(parts, parts)
-    def check(one: list[bytes], other: list[bytes]) -> None:
-        assert (warm.code_name(one) == warm.code_name(other)) == (one == other)
-
-    check()
-    assert warm.code_name([b"ab", b""]) != warm.code_name([b"a", b"b"])
+@example([b"ab", b""], [b"a", b"b"])
+@given(parts, parts)
+def test_different_code_has_a_different_name(one: list[bytes], other: list[bytes]) -> None:
+    assert (warm.code_name(one) == warm.code_name(other)) == (one == other)
 
 
 @pytest.mark.parametrize(
@@ -52,3 +50,29 @@ def test_record_round_trips() -> None:
 
 def test_workers_get_the_environment_without_transient_variables() -> None:
     assert lasting({"PATH": "/bin", "_": "/bin/heron", "SHLVL": "2", "TOKEN": "x"}) == {"PATH": "/bin", "TOKEN": "x"}
+
+
+@pytest.mark.parametrize(
+    ("done", "tasks", "seconds", "told"),
+    [
+        (0, 0, 9.0, ""),
+        (0, 40, 9.0, "0 %"),
+        (1, 40, 9.0, "2 %"),  # one task is too few for an estimate
+        (20, 40, 0.5, "50 %"),
+        (20, 40, 30.0, "50 %, about 30 s left"),
+        (39, 40, 3.9, "97 %, about 1 s left"),
+        (2, 40, 10.0, "5 %, about 3 min left"),
+        (2, 2000, 10.0, "0 %, about 2 h 46 min left"),
+        (40, 40, 30.0, "100 %"),
+    ],
+)
+def test_progress_shows_percentage_and_remaining_time(done: int, tasks: int, seconds: float, told: str) -> None:
+    assert format_progress(done, tasks, seconds) == told
+
+
+@given(st.integers(1, 10_000), st.data(), st.floats(0, 1e6))
+def test_100_percent_is_shown_only_when_all_is_done(tasks: int, data: st.DataObject, seconds: float) -> None:
+    done = data.draw(st.integers(0, tasks))
+    told = format_progress(done, tasks, seconds)
+    assert told.startswith("100 %") == (done == tasks)
+    assert "left" not in told or 0 < done < tasks

@@ -1,4 +1,4 @@
-"""Python worker: failures that name step, file and value, and bounded memory."""
+"""Python worker: results of random plans, failures that name step, file and value, and bounded memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from data_pipeline.core.runner import Runner
 from data_pipeline.core.trace import Trace, Traced, trace_in
 from heronry.streamlet import Builder, collect, count, distinct, files, monoid, sequence, sum_, tumbling
 from heronry.streamlet.program import ReduceStep
+from heronry.streamlet.reference import run
 from tests.support.streamlets.batch_engine import evaluate
+from tests.support.streamlets.comparison import difference
+from tests.support.streamlets.random_programs import RECIPES, Recipe
 
 
 def inverse(number: int) -> float:
@@ -173,3 +176,12 @@ def test_shuffled_values_keep_their_types(key: Any, accumulator: Any) -> None:
 
 def test_lone_surrogate_survives_the_shuffle() -> None:
     assert tuple(load(dump("\ud800", 1 << 70))) == ("\ud800", 1 << 70)
+
+
+@given(recipe=RECIPES, seed=st.integers(0, 1000), small=st.booleans())
+def test_plan_gives_the_result_of_the_reference(recipe: Recipe, seed: int, small: bool) -> None:
+    program = recipe.build().build()
+    limits = Limits(max_keys=2, max_bytes=50, chunk_records=3) if small else None
+    found = evaluate(plan(program), seed, limits)
+    for sink, expected in run(program).items():
+        assert difference(expected, found[sink]) == "", sink

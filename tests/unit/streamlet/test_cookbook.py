@@ -1,13 +1,12 @@
-"""Cookbook recipes: the page shows the programs of the folder and their real output.
-
-Each program runs on the reference and on the executors of the online engine.
-"""
+"""Cookbook and examples: pages show the programs and their real output, online and by the reference."""
 
 from __future__ import annotations
 
 import json
 import re
+import runpy
 import shutil
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from tests.support.streamlets.cookbook import (
     recipes,
     written,
 )
-from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
+from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable, letters_in, run_online
 
 RECIPES = recipes(PAGE.read_text())
 ENDLESS = ("live_view",)
@@ -69,10 +68,7 @@ def test_recipe_gives_the_documented_output_online(
     built = builder.build()
     aside: list[dict[str, Any]] = []
     expected = run(built, failed=aside)
-    with importable(builder):
-        world = OnlineEngine(definition_of(builder), tmp_path, 1)
-        world.until_final()
-        world.stop()
+    run_online(builder, tmp_path)
     for sample in recipe.samples:
         lines = written(tmp_path / sample.folder)
         assert mistakes(sample, lines) == ""
@@ -83,23 +79,10 @@ def test_recipe_gives_the_documented_output_online(
         else:
             assert expected[step.name] or step.name == "late_out"
             assert difference(map(plain, read(folder)), map(plain, expected[step.name])) == ""
-    letters = [
-        json.loads(line) for file in (tmp_path / "own").rglob("*.jsonl") for line in file.read_text().splitlines()
-    ]
-    assert sorted(letter["error"] for letter in letters) == sorted(letter["error"] for letter in aside)
+    assert sorted(letter["error"] for letter in letters_in(tmp_path / "own")) == sorted(
+        letter["error"] for letter in aside
+    )
     assert len(aside) == (3 if recipe.name == "readings" else 0)
-
-
-def test_existing_files_are_not_late_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second file has bytes of the first hour."""
-    builder = program(named("traffic"), tmp_path, monkeypatch)
-    expected = run(builder.build())
-    with importable(builder):
-        world = OnlineEngine(definition_of(builder), tmp_path, 1)
-        world.until_final()
-        world.stop()
-    assert read(tmp_path / "late") == expected["late_out"] == []
-    assert difference(map(plain, read(tmp_path / "traffic")), map(plain, expected["traffic_out"])) == ""
 
 
 def test_word_count_equals_a_plain_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,3 +108,35 @@ def test_view_can_be_queried_while_it_is_filled(tmp_path: Path, monkeypatch: pyt
         (data / "views" / "more.jsonl").write_text(json.dumps(new) + "\n")
         assert totals() == {**first, "/cart": first["/cart"] + 1}
         world.stop()
+
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+
+
+@pytest.mark.parametrize(
+    ("example", "variable", "out"),
+    [
+        ("streamlet_sessions", "visits", "visits"),
+        ("streamlet_joins", "ads", "clicked"),
+        ("streamlet_process", "alarms", "silent"),
+    ],
+)
+def test_example_online_equals_the_reference(
+    example: str, variable: str, out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [example, str(tmp_path), "3000"])
+    builder = runpy.run_path(str(EXAMPLES / f"{example}.py"))[variable]
+    expected = run(builder.build())
+    run_online(builder, tmp_path)
+    found = max(expected.values(), key=len)
+    assert len(found) >= 50
+    assert difference(read(tmp_path / out), found) == ""
+    assert read(tmp_path / "late") == []
+
+
+@pytest.mark.parametrize("program", ["events", "shop"])
+def test_programs_of_the_semantics_page_run(program: str) -> None:
+    page = (EXAMPLES.parent / "docs" / "reference" / "streamlet-semantics.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (text,) = [block for block in blocks if f'Builder("{program}")' in block]
+    exec(compile(text, "docs/reference/streamlet-semantics.md", "exec", dont_inherit=True), {})

@@ -1,4 +1,4 @@
-"""Dead letters of a program: failing records are set aside singly, named and counted; the rest is processed."""
+"""Dead letters: failing records are set aside singly, with their place, up to a limit; the rest is processed."""
 
 from __future__ import annotations
 
@@ -10,25 +10,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from heronry.streamlet import Builder, archive, files, monoid, to_files
+from heron_runtime.failures import UsageError
+from heronry.streamlet import Builder, archive, collect, files, monoid, to_files
+from heronry.streamlet.aside import FailurePolicy, policy_of
 from heronry.streamlet.decoding import read_all
+from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import latest, read
-from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
+from tests.support.streamlets.online_engine import OnlineEngine, builder_in, definition_of, letters_in, run_online
 
 
 def ended(builder: Builder, folder: Path, seed: int = 1) -> tuple[OnlineEngine, list[dict[str, Any]]]:
     """Run the program to its end; return the engine and the letters."""
-    with importable(builder):
-        world = OnlineEngine(definition_of(builder), folder, seed)
-        world.until_final()
-        world.stop()
-    found = [json.loads(line) for f in sorted(folder.glob("own/failed/*.jsonl")) for line in f.read_text().splitlines()]
-    return world, found
-
-
-def builder_in(folder: Path, **config: Any) -> Builder:
-    return Builder("aside", {"user.streamlet.folder": f"{folder}/own", **config})
+    return run_online(builder, folder, seed), letters_in(folder)
 
 
 def test_failing_record_becomes_a_letter_by_default(tmp_path: Path) -> None:
@@ -52,19 +46,6 @@ def test_failing_record_becomes_a_letter_by_default(tmp_path: Path) -> None:
     assert world.failures == []
     (bolt,) = world.objects("picky")
     assert bolt.letters.count.get_value() == 2
-
-
-def test_unreadable_line_becomes_a_letter_with_its_file(tmp_path: Path) -> None:
-    text = tmp_path / "in.json"
-    text.write_text('{"a": 1}\nno json\n{"a": 2}\n{"a": "x"}\n{"a": 3}\n')
-    builder = builder_in(tmp_path)
-    builder.source(files(text, "json", schema={"a": "int"})).sink(to_files(tmp_path / "out"))
-    _, aside = ended(builder, tmp_path)
-    assert sorted(record["a"] for record in read(tmp_path / "out")) == [1, 2, 3]
-    assert [line["record"] for line in aside] == ["no json\n", '{"a": "x"}\n']
-    assert all(str(text) in line["where"] for line in aside)
-    assert f"{text}, line 2" in aside[0]["error"]
-    assert f"{text}, line 4" in aside[1]["error"]
 
 
 def test_too_deeply_nested_json_becomes_a_letter_with_its_line(tmp_path: Path) -> None:
@@ -165,8 +146,90 @@ def test_record_that_cannot_be_pickled_becomes_a_letter(tmp_path: Path) -> None:
     assert "pickle" in aside[0]["error"]
 
 
-def test_exceeded_limit_fails_the_topology_and_names_the_record(tmp_path: Path) -> None:
-    builder = builder_in(tmp_path, **{"user.streamlet.aside.most": 2})
-    builder.source(["1", "x", "y", "z"]).map(int).sink(to_files(tmp_path / "out"))
-    with pytest.raises(AssertionError, match=r"the topology has failed: .*TooManyFailures: .* 2 records .* 'z'"):
-        ended(builder, tmp_path)
+LINES = ['{"n": 1}', "", "no json", '{"n": 0}', '{"n": 4}', '{"n": "text"}', '{"m": 1}', '{"n": 5}']
+WRONG = [("source", 3), ("divide", 4), ("source", 6), ("divide", 7)]
+
+
+def dirty(folder: Path, **config: Any) -> Builder:
+    place = folder / "in" / "dirty.json"
+    place.parent.mkdir()
+    place.write_text("\n".join(LINES))
+    builder = builder_in(folder, **config)
+    source = builder.source(files(folder / "in", "json", schema={"n": "int"}))
+    divided = source.map(lambda record: 20 // record["n"], name="divide")
+    divided.sink(to_files(folder / "out"), name="out")
+    divided.key_by().count_by_key(name="counts").sink(collect(), name="counted")
+    return builder
+
+
+def places(letters: list[dict[str, Any]], folder: Path) -> list[tuple[str, int]]:
+    found = [(line["step"], line["where"].partition(", line ")) for line in letters]
+    assert {name for _, (name, _, _) in found} == {f"{folder}/in/dirty.json"}
+    return sorted(((step, int(number)) for step, (_, _, number) in found), key=lambda pair: pair[1])
+
+
+def test_letter_has_file_and_line(tmp_path: Path) -> None:
+    _, letters = ended(dirty(tmp_path), tmp_path)
+    assert places(letters, tmp_path) == WRONG
+    assert sorted(read(tmp_path / "out")) == [4, 5, 20]
+    assert [line["record"] for line in letters if line["step"] == "divide"] == [{"n": 0}, {"n": None}]
+    unread = [(line["record"], line["error"]) for line in letters if line["step"] == "source"]
+    assert [record for record, _ in unread] == ["no json\n", '{"n": "text"}\n']
+    assert ["line 3" in unread[0][1], "line 6" in unread[1][1]] == [True, True]
+
+
+def test_reference_writes_the_same_letters_if_requested(tmp_path: Path) -> None:
+    letters: list[dict[str, Any]] = []
+    program = dirty(tmp_path).build()
+    found = run(program, failed=letters)
+    assert places(letters, tmp_path) == WRONG
+    assert sorted(found["out"]) == [4, 5, 20]
+    assert sorted(tuple(result) for result in found["counted"]) == [(4, 1), (5, 1), (20, 1)]
+    with pytest.raises((StepFailed, ValueError)):
+        run(program)
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"user.streamlet.aside.most": 2}, "has put 2 records aside, as many as user.streamlet.aside.most allows"),
+        ({"user.streamlet.on.error": "fail"}, "dirty.json, line 3: no JSON"),
+    ],
+)
+def test_limit_or_fail_policy_fails_the_topology(tmp_path: Path, config: dict[str, Any], says: str) -> None:
+    """All tasks restore the last checkpoint and meet the record again until the topology has failed."""
+    with pytest.raises(AssertionError, match=f"the topology has failed: .*{says}"):
+        ended(dirty(tmp_path, **config), tmp_path)
+    assert letters_in(tmp_path) == [], "nothing of it was committed"
+    assert list(read(tmp_path / "out")) == []
+
+
+def misspelt(folder: Path, records: list[dict[str, Any]]) -> Builder:
+    place = folder / "in" / "clicks.json"
+    place.parent.mkdir()
+    place.write_text("\n".join(map(json.dumps, records)))
+    builder = builder_in(folder)
+    clicks = builder.source(files(folder / "in", "json"))
+    clicks.key_by("usr").count_by_key(name="counts").sink(collect(), name="counted")
+    return builder
+
+
+def test_misspelt_key_fails_the_topology_with_a_hint(tmp_path: Path) -> None:
+    says = "all of the first 100 records of task .* failed; step .*no field .usr., it has .user."
+    with pytest.raises(AssertionError, match=f"the topology has failed: .*{says}"):
+        ended(misspelt(tmp_path, [{"user": n} for n in range(150)]), tmp_path)
+
+
+def test_bad_records_among_good_ones_become_letters(tmp_path: Path) -> None:
+    records = [{"user": n} for n in range(50)] + [{"usr": 1}] + [{"user": n} for n in range(150)]
+    assert len(ended(misspelt(tmp_path, records), tmp_path)[1]) == 200
+
+
+def test_policy_is_validated_at_submission(tmp_path: Path) -> None:
+    assert policy_of({}) == FailurePolicy(True, 10_000)
+    assert policy_of({"user.streamlet.on.error": "fail", "user.streamlet.aside.most": "7"}) == FailurePolicy(False, 7)
+    for key, value in (("on.error", "asid"), ("aside.most", -1)):
+        builder = Builder("p", {f"user.streamlet.{key}": value})
+        builder.source([1]).sink(collect())
+        with pytest.raises(UsageError, match=key):
+            definition_of(builder)

@@ -15,7 +15,7 @@ from heronry.connect.arrow_times import columns_in_utc
 from heronry.streamlet import Builder, files, to_files
 from heronry.streamlet.decoding import read_all
 from heronry.streamlet.reference import run
-from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
+from tests.support.streamlets.online_engine import run_online
 
 BERLIN = "Europe/Berlin"
 # 2:30 occurs twice in Berlin in this night.
@@ -42,10 +42,7 @@ def test_repeated_local_hour_yields_two_keys(tmp_path: Path, by: str) -> None:
     keyed.map(lambda found: [found.key.isoformat(), found.value]).sink(to_files(tmp_path / "out"), name="out")
     expected = [["2024-10-27T00:30:00+00:00", 1], ["2024-10-27T01:30:00+00:00", 5], ["2024-10-27T02:30:00+00:00", 4]]
     assert sorted(run(builder.build())["out"]) == expected
-    with importable(builder):
-        world = OnlineEngine(definition_of(builder), tmp_path, 1)
-        world.until_final()
-        world.stop()
+    run_online(builder, tmp_path)
     found = [record for record, _ in read_all(files(tmp_path / "out", "json"))]
     assert sorted(found) == expected
 

@@ -18,18 +18,15 @@ from heronry.streamlet import Builder, count, files, session, sliding, sum_, to_
 from heronry.streamlet.online.settings import FUTURE
 from heronry.streamlet.results import read
 from heronry.streamlet.servers import COMPONENTS, ServerSource
-from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
+from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable, letters_in, run_online
 
 HOUR = 3600
 
 
 def ended(builder: Builder, folder: Path, seed: int = 1) -> list[dict[str, Any]]:
     """Run the program to its end and return the letters."""
-    with importable(builder):
-        world = OnlineEngine(definition_of(builder), folder, seed)
-        world.until_final()
-        world.stop()
-    return [json.loads(line) for file in folder.glob("own/failed/*.jsonl") for line in file.read_text().splitlines()]
+    run_online(builder, folder, seed)
+    return letters_in(folder)
 
 
 def counting(folder: Path, own_time: bool = False, **config: Any) -> Builder:
@@ -330,11 +327,7 @@ def test_each_late_record_is_counted_once(
     windows = builder.source(records).key_by("k").window(window, event_time="t")
     late: list[Any] = []
     windows.reduce_by_key(reduced, "n", name="counts").late().tap(late.append, name="late")
-    with importable(builder):
-        world = OnlineEngine(definition_of(builder), tmp_path, 1)
-        world.until_final()
-        (reducer,) = world.objects("counts")
-        world.stop()
+    (reducer,) = run_online(builder, tmp_path).objects("counts")
     assert {row.start // 1000: row.value for row in late} == kept
     assert reducer.late_count.get_value() == dropped
 
@@ -345,11 +338,7 @@ def test_late_records_of_a_process_are_counted_one_by_one(tmp_path: Path) -> Non
     late: list[Any] = []
     handled = builder.source(records).key_by("k").process(lambda context, record: None, event_time="t", name="handled")
     handled.late().tap(late.append, name="late")
-    with importable(builder):
-        world = OnlineEngine(definition_of(builder), tmp_path, 1)
-        world.until_final()
-        (reducer,) = world.objects("handled")
-        world.stop()
+    (reducer,) = run_online(builder, tmp_path).objects("handled")
     assert sorted(record["t"] for record in late) == [5, 5, 7]
     assert reducer.late_count.get_value() == 3
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -35,22 +33,22 @@ from heronry.streamlet.online.compile import compile_program
 from heronry.streamlet.online.locate import PATHS, load_submitted_program
 from heronry.streamlet.online.stages import StageKind, plan_stages
 from heronry.streamlet.online.state import ReducerEntry, WindowReducerState, identity
-from heronry.streamlet.online.watermark import FOREVER, Mark, Watermark
+from heronry.streamlet.online.watermark import FOREVER
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import finished, latest, read
 from tests.support.streamlets.comparison import difference
-from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
-
-ROOT = Path(__file__).resolve().parents[3]
-NOVEL = ROOT / "examples" / "data" / "northanger_abbey.txt"
+from tests.support.streamlets.online_engine import (
+    OnlineEngine,
+    builder_in,
+    definition_of,
+    importable,
+    letters_in,
+    run_online,
+)
 
 
 def all_entries(state: WindowReducerState) -> list[ReducerEntry]:
     return [entry for start in (None, *state.starts()) for entry in state.entries(start)]
-
-
-def builder_in(folder: Path, **more: Any) -> Builder:
-    return Builder("io", {"user.streamlet.folder": str(folder / "own"), **more})
 
 
 def test_stages_fuse_adjacent_steps() -> None:
@@ -102,25 +100,6 @@ def test_file_url_is_a_path() -> None:
     assert [step.sink for step in builder.build().sinks()] == [to_files("/near/a b")]
     with pytest.raises(TopologyError, match="path is empty"):
         files("")
-
-
-def test_word_count_of_a_novel_is_correct(tmp_path: Path) -> None:
-    builder = builder_in(tmp_path)
-    (
-        builder.source(files(NOVEL, "text"))
-        .flat_map(lambda line: re.findall(r"[a-z']+", line.lower()), parallelism=2)
-        .key_by()
-        .count_by_key(parallelism=2)
-        .sink(to_files(tmp_path / "out"), name="out")
-    )
-    with importable(builder):
-        world = OnlineEngine(definition_of(builder), tmp_path, 1)
-        world.until_final()
-        world.stop()
-    assert finished(tmp_path / "out")
-    truth = Counter(re.findall(r"[a-z']+", NOVEL.read_text().lower()))
-    assert dict(latest(read(tmp_path / "out"))) == truth
-    assert difference(latest(read(tmp_path / "out")), run(builder.build())["out"]) == ""
 
 
 @settings(max_examples=15)
@@ -219,14 +198,8 @@ def test_archive_rejects_values_that_json_would_change(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     builder = builder_in(tmp_path)
     builder.source([(1, 2), [3, 4]], event_time=0, name="s").sink(archive(tmp_path / "archive"), name="a")
-    with importable(builder):
-        world = OnlineEngine(definition_of(builder), tmp_path, 1)
-        world.until_final()
-        (bolt,) = world.objects("a")
-        world.stop()
-    (aside,) = [
-        json.loads(line) for file in tmp_path.glob("own/failed/*.jsonl") for line in file.read_text().splitlines()
-    ]
+    (bolt,) = run_online(builder, tmp_path).objects("a")
+    (aside,) = letters_in(tmp_path)
     assert (aside["step"], aside["failed_on"]) == ("a", "(1, 2)")
     assert "map it to lists" in aside["error"]
     assert bolt.letters.count.get_value() == 1
@@ -257,10 +230,7 @@ def test_view_has_the_accumulators_of_each_bucket(tmp_path: Path) -> None:
     running.sink(collect(), name="totals")
     windows = timed.key_by("k").window(tumbling(1000), allowed_lateness=10_000)
     windows.reduce_by_key(distinct(), value="v", name="windows").sink(view("windows", tmp_path / "windows"), name="v2")
-    with importable(builder):
-        world = OnlineEngine(definition_of(builder), tmp_path, 2)
-        world.until_final()
-        world.stop()
+    run_online(builder, tmp_path, 2)
     found, head = view_rows(tmp_path / "running")
     truth = {
         (key, hour * 3_600_000): sum(mine) / len(mine)
@@ -356,34 +326,6 @@ def test_closed_window_rejects_records() -> None:
     assert state.add(1, "a", 1)
     assert state.close(12) == []
     assert [start for start, _ in state.close(FOREVER)] == [1]
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["time", "idle", "final"]), st.integers(0, 100))))
-def test_watermark_is_the_minimum_of_active_channels(events: list[Any]) -> None:
-    watermark = Watermark(range(3))
-    times: dict[int, int] = {}
-    idle: set[int] = set()
-    final: set[int] = set()
-    before: int | None = None
-    for channel, what, time_ms in events:
-        if what == "time":
-            watermark.seen(channel, time_ms)
-            times[channel] = max(time_ms, times.get(channel, 0))
-            idle.discard(channel)
-        else:
-            watermark.mark(channel, Mark.IDLE if what == "idle" else Mark.FINAL)
-            (idle if what == "idle" else final).add(channel)
-        now = watermark.advance()
-        live = set(range(3)) - final
-        told = live - idle
-        if not live:
-            assert now == FOREVER
-        elif told and told <= times.keys():
-            assert now == max(before or 0, min(times[c] for c in told))
-        else:
-            assert now == before
-        watermark.check()
-        before = now
 
 
 def test_windows_are_values() -> None:

@@ -1,195 +1,46 @@
-"""Online results after all watermarks have closed equal those of the reference."""
+"""Online results equal those of the reference once all watermarks have closed, and batch results for any functions."""
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from data_pipeline.core.combine import ASIDE
+from data_pipeline.core.decode import Decoding
+from data_pipeline.core.planner import plan
+from data_pipeline.core.runner import Runner
 from heronry import TopologyError
-from heronry.streamlet import (
-    Builder,
-    Context,
-    Monoid,
-    collect,
-    count,
-    distinct,
-    max_,
-    mean,
-    min_,
-    monoid,
-    session,
-    sliding,
-    sum_,
-    to_files,
-    top_k,
-    tumbling,
-)
+from heronry.streamlet import Builder, Context, Streamlet, collect, sequence, to_files, tumbling
 from heronry.streamlet.endpoints import SequenceSource
-from heronry.streamlet.program import Program
 from heronry.streamlet.reference import run
-from heronry.streamlet.results import finished, latest, read
+from heronry.streamlet.results import finished, read
 from tests.support.streamlets.comparison import difference
-from tests.support.streamlets.exact_programs import Visits
-from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
-
-SPAN_SECONDS = 200
-
-
-def _half(record: dict[str, Any]) -> dict[str, Any]:
-    return {**record, "v": None if record["v"] is None else record["v"] / 2}
-
-
-def _odd(record: dict[str, Any]) -> bool:
-    return record["t"] % 2 == 1
-
-
-def _twice(record: dict[str, Any]) -> list[dict[str, Any]]:
-    return [record, {**record, "k": record["k"] * 2}] if record["t"] % 3 else []
-
-
-@dataclass(frozen=True)
-class Typed:
-    t: int
-    k: str
-    v: float | None = 0.5
-
-
-def _loose(record: dict[str, Any]) -> dict[str, Any]:
-    """Return the record as CSV may contain it."""
-    value = record["v"]
-    found = {"t": str(record["t"]), "k": str(record["k"]), "v": "" if value is None else repr(value)}
-    return found if record["t"] % 5 else {"t": record["t"], "k": str(record["k"])}
-
-
-OPERATIONS: dict[str, Callable[[Any, int | None], Any]] = {
-    "map": lambda s, par: s.map(_half, parallelism=par),
-    "filter": lambda s, par: s.filter(_odd, parallelism=par),
-    "flat_map": lambda s, par: s.flat_map(_twice, parallelism=par),
-    "branch": lambda s, par: s.branch(_odd, parallelism=par)[1],
-    "union": lambda s, par: s.union(s.filter(_odd), parallelism=par),
-    "lookup": lambda s, par: s.lookup([{"k": "a", "n": 2}, {"k": 2.5, "n": 3}], "k", how="left", parallelism=par).map(
-        lambda found: {**found.record, "t": found.record["t"] + (found.row["n"] if found.row else 0)}
-    ),
-    "schema": lambda s, par: s.map(_loose).with_schema(Typed, parallelism=par),
-    "split and union": lambda s, par: (lambda a, b: a.map(_half).union(b, parallelism=par))(*s.branch(_odd)),
-}
-MONOIDS: dict[str, Monoid] = {
-    "count": count(),
-    "sum": sum_(),
-    "min": min_(),
-    "max": max_(),
-    "mean": mean(),
-    "top_k": top_k(2),
-    "distinct": distinct(6),
-    "own": monoid(frozenset, lambda a, b: a | b, sorted, lambda v: frozenset([str(v)]), name="own"),
-}
-WINDOWS = {"tumbling": tumbling(30), "sliding": sliding(30, 7), "session": session(6)}
-RECORDS = st.lists(
-    st.fixed_dictionaries(
-        {
-            "t": st.integers(-50, SPAN_SECONDS),
-            "k": st.sampled_from(["a", "b", "ß", 1, 2.5, ("x", 1)]),
-            "v": st.one_of(st.none(), st.integers(-9, 9), st.floats(-1e6, 1e6)),
-        }
-    ),
-    max_size=60,
+from tests.support.streamlets.online_engine import (
+    OnlineEngine,
+    definition_of,
+    ends_online,
+    importable,
+    letters_in,
+    run_online,
 )
+from tests.support.streamlets.random_programs import DENSE, RECIPES, Recipe
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Randomly drawn shape of a program."""
-
-    records: list[dict[str, Any]]
-    operations: list[tuple[str, int | None]]
-    monoid: str
-    window: str
-    time_from_source: bool
-    parallelism: tuple[int, int | None]
-    updates: bool
-
-
-SHAPES = st.builds(
-    Shape,
-    RECORDS,
-    st.lists(st.tuples(st.sampled_from(sorted(OPERATIONS)), st.sampled_from([None, None, 1, 2, 3])), max_size=4),
-    st.sampled_from(sorted(MONOIDS)),
-    st.sampled_from(["none", *sorted(WINDOWS)]),
-    st.booleans(),
-    st.tuples(st.integers(1, 2), st.sampled_from([None, 1, 3])),
-    st.booleans(),
-)
-
-
-def built(shape: Shape, folder: Path, out: list[Any]) -> Builder:
-    builder = Builder("law", {"user.streamlet.folder": str(folder)})
-    source = SequenceSource(len(shape.records), make=tuple(shape.records).__getitem__)
-    stream = builder.source(
-        source, event_time="t" if shape.time_from_source else None, parallelism=shape.parallelism[0]
-    )
-    for name, par in shape.operations:
-        stream = OPERATIONS[name](stream, par)
-    if shape.window != "none":
-        window = WINDOWS[shape.window]
-        time = None if shape.time_from_source else "t"
-        stream = stream.window(window, event_time=time, allowed_lateness=10 * SPAN_SECONDS)
-    reduced = stream.key_by("k").reduce_by_key(
-        MONOIDS[shape.monoid], value="v", updates=shape.updates, parallelism=shape.parallelism[1]
-    )
-    reduced.tap(out.append, name="out")
-    return builder
-
-
-def reference(program: Program, out: list[Any]) -> list[Any]:
-    run(program)
-    expected, out[:] = out[:], []
-    return expected
-
-
-@given(SHAPES, st.integers(0, 1000))
-def test_online_equals_the_reference(shape: Shape, seed: int) -> None:
-    out: list[Any] = []
-    with tempfile.TemporaryDirectory() as folder:
-        builder = built(shape, Path(folder), out)
-        expected = reference(builder.build(), out)
-        with importable(builder):
-            world = OnlineEngine(definition_of(builder), Path(folder), seed)
-            world.until_final()
-            world.stop()
-    online = latest(out) if shape.updates and shape.window == "none" else out
-    assert difference(online, expected) == ""
-
-
-@settings(max_examples=25)
-@given(RECORDS, st.tuples(st.integers(1, 2), st.integers(1, 3)), st.booleans(), st.integers(0, 1000))
-def test_process_online_equals_the_reference(
-    records: list[dict[str, Any]], parallelism: tuple[int, int], time_from_source: bool, seed: int
-) -> None:
-    out: list[Any] = []
-    with tempfile.TemporaryDirectory() as folder:
-        builder = Builder("law", {"user.streamlet.folder": folder})
-        stream = builder.source(records, event_time="t" if time_from_source else None, parallelism=parallelism[0])
-        told = stream.key_by("k").process(
-            Visits, event_time=None if time_from_source else "t", allowed_lateness=SPAN_SECONDS,
-            parallelism=parallelism[1],
-        )  # fmt: skip
-        told.tap(out.append, name="out")
-        told.late().tap(out.append, name="late")
-        told.key_by("key").window(tumbling(10)).count_by_key().tap(out.append, name="counts")
-        expected = reference(builder.build(), out)
-        with importable(builder):
-            world = OnlineEngine(definition_of(builder), Path(folder), seed)
-            world.until_final()
-            world.stop()
-    assert difference(out, expected) == ""
+@settings(max_examples=25)  # each example is a whole run
+@example(DENSE, 1)
+@given(RECIPES, st.integers(0, 1000))
+def test_random_programs_online_give_the_results_of_the_reference(recipe: Recipe, seed: int) -> None:
+    program = recipe.build().build()
+    ends = zip(run(program).values(), ends_online(recipe.build, seed), strict=True)
+    for number, (expected, found) in enumerate(ends):
+        assert difference(expected, found) == "", f"end {number} of {program.describe()}"
 
 
 def test_failing_handlers_online_yield_the_letters_of_the_reference() -> None:
@@ -208,63 +59,13 @@ def test_failing_handlers_online_yield_the_letters_of_the_reference() -> None:
         expected: list[Any] = []
         truth = run(builder.build(), failed=expected)["kept"]
         out.clear()
-        with importable(builder):
-            world = OnlineEngine(definition_of(builder), Path(folder), 1)
-            world.until_final()
-            world.stop()
-        files = Path(folder, "failed").glob("*.jsonl")
-        letters = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+        run_online(builder, Path(folder))
+        letters = letters_in(folder)
     keys = ("step", "record", "failed_on", "error")
     found, wanted = (sorted(repr([one[key] for key in keys]) for one in those) for those in (letters, expected))
     assert found == wanted
     assert len(found) == 10
     assert difference(out, truth) == ""
-
-
-def test_two_reducers_in_a_row_equal_the_reference() -> None:
-    """The ten most frequent words: final counts, and windows, feed another reducer."""
-    out: list[Any] = []
-    with tempfile.TemporaryDirectory() as folder:
-        builder = Builder("two", {"user.streamlet.folder": folder})
-        words = [{"t": n % 97, "w": f"w{n * n % 23}"} for n in range(500)]
-        source = builder.source(words, event_time="t", parallelism=2)
-        counts = source.key_by("w").count_by_key(updates=False, parallelism=2)
-        counts.key_by(lambda kv: "all").reduce_by_key(top_k(10, by="value"), parallelism=2).tap(out.append, name="top")
-        minutes = source.window(tumbling(10), allowed_lateness=200).key_by("w").count_by_key(parallelism=2)
-        minutes.window(sliding(30, 10)).key_by("key").sum_by_key("value").tap(out.append, name="sums", parallelism=2)
-        expected = reference(builder.build(), out)
-        with importable(builder):
-            world = OnlineEngine(definition_of(builder), Path(folder), 3)
-            world.until_final()
-            world.stop()
-    windowed = [r for r in out if len(r) == 4]
-    assert difference(windowed + latest([r for r in out if len(r) == 2]), expected) == ""
-    assert len(windowed) > 50
-
-
-def test_late_data_goes_to_its_own_stream_and_is_counted() -> None:
-    on_time: list[Any] = []
-    late: list[Any] = []
-    times = [*range(5000), 3, *range(5000, 9000)]
-    with tempfile.TemporaryDirectory() as folder:
-        builder = Builder("late", {"user.streamlet.folder": folder})
-        counts = (
-            builder.source([{"t": t, "k": "x"} for t in times])
-            .key_by("k")
-            .window(tumbling(10), event_time="t", allowed_lateness=5)
-            .count_by_key()
-        )
-        counts.tap(on_time.append, name="on_time")
-        counts.late().tap(late.append, name="late")
-        with importable(builder):
-            world = OnlineEngine(definition_of(builder), Path(folder), 1)
-            world.until_final()
-            (reducer,) = world.objects("count_by_key")
-            world.stop()
-    assert late == [("x", 0, 10_000, 1)]
-    assert reducer.late_count.get_value() == 1
-    assert sum(row.value for row in on_time) == len(times) - 1
-    assert len({row.start for row in on_time}) == len(on_time) == 900
 
 
 def test_idle_source_does_not_hold_windows_open() -> None:
@@ -304,10 +105,7 @@ def test_fail_policy_restores_all_tasks_and_names_the_record(par: int) -> None:
         builder = Builder("fails", {"user.streamlet.folder": folder, "user.streamlet.on.error": "fail"})
         mapped = builder.source(range(3000)).map(picky).map(lambda n: n, parallelism=par, name="same")
         mapped.sink(to_files(f"{folder}/out"))
-        with importable(builder):
-            world = OnlineEngine(definition_of(builder), Path(folder), par)
-            world.until_final()
-            world.stop()
+        world = run_online(builder, Path(folder), par)
         assert sorted(read(f"{folder}/out")) == list(range(3000))
     assert len(world.failures) == 2
     assert all("step 'picky' failed on the record 1500" in text for text in world.failures)
@@ -350,3 +148,147 @@ def test_removed_settings_are_rejected_with_a_hint(setting: str, value: Any, cur
         definition_of(builder)
     assert len(refused.value.problems) == 1
     assert setting in str(refused.value)
+
+
+Answer = tuple[dict[str, list[Any]], list[str]]  # results by sink, and the failed step of each letter
+Steps = Callable[[Streamlet], dict[str, Streamlet]]
+
+
+def program(records: list[Any], steps: Steps, **config: Any) -> Builder:
+    """Return a program without reducers; ``steps`` maps sinks to streams."""
+    builder = Builder("program", config)
+    texts = [json.dumps(record) for record in records]
+    source = builder.source(sequence(len(records), lambda n: json.loads(texts[n])), name="source")
+    for name, stream in steps(source).items():
+        stream.sink(collect(), name=name)
+    return builder
+
+
+def aside(lines: list[dict[str, Any]]) -> list[str]:
+    return [line["step"] for line in lines]
+
+
+def by_reference(records: list[Any], steps: Steps) -> Answer:
+    letters: list[dict[str, Any]] = []
+    return run(program(records, steps).build(), failed=letters), aside(letters)
+
+
+def by_batch(records: list[Any], steps: Steps) -> Answer:
+    (scan,) = plan(program(records, steps).build()).scans
+    assert scan.unit is not None
+    runner = Runner(scan.unit, {output.tag: json_of for output in scan.unit.outputs})
+    decoding = Decoding(scan.step, scan.source, None, False)
+    found, times, places, _ = decoding.singly({"id": list(range(len(records)))})
+    rows = list(runner.sifted(found, times, places))
+    results: dict[str, list[Any]] = {output.step: [] for output in scan.unit.outputs}
+    names = {output.tag: output.step for output in scan.unit.outputs}
+    for part in rows:
+        if part.tag != ASIDE:
+            results[names[part.tag]] += map(json.loads, part.payloads)
+    letters = [json.loads(payload) for part in rows if part.tag == ASIDE for payload in part.payloads]
+    return results, aside(letters)
+
+
+def json_of(record: Any) -> bytes:
+    return json.dumps(record).encode()
+
+
+def online(records: list[Any], steps: Steps) -> Answer:
+    with tempfile.TemporaryDirectory() as folder:
+        builder = program(records, steps, **{"user.streamlet.folder": f"{folder}/own"})
+        run_online(builder, Path(folder), 0)
+        sinks = [step.name for step in builder.build().sinks()]
+        return {name: read(f"{folder}/own/collect/{name}") for name in sinks}, aside(letters_in(folder))
+
+
+def assert_answer(records: list[Any], steps: Steps, results: dict[str, list[Any]], put_aside: list[str]) -> None:
+    for engine in (by_reference, by_batch, online):
+        found, letters = engine(records, steps)
+        for name, expected in results.items():
+            assert difference(found[name], expected) == "", f"{engine.__name__}, sink {name}"
+        assert letters == put_aside, engine.__name__
+
+
+def stops_at_odd(n: int) -> int:
+    return next(iter(())) if n % 2 else n
+
+
+def lists_even(n: int) -> Iterator[int]:
+    return iter([stops_at_odd(n)])
+
+
+STOPPING: dict[str, Callable[[Streamlet], Streamlet]] = {
+    "map": lambda source: source.map(stops_at_odd, name="step"),
+    "flat_map": lambda source: source.flat_map(lists_even, name="step"),
+    "filter": lambda source: source.filter(lambda n: stops_at_odd(n) is n, name="step"),
+    "tap": lambda source: source.tap(stops_at_odd, name="step"),
+    "branch": lambda source: source.branch(lambda n: stops_at_odd(n) is n, name="step")[0],
+}
+
+
+@pytest.mark.parametrize("kind", STOPPING)
+def test_stop_iteration_in_a_function_fails_only_its_record(kind: str) -> None:
+    assert_answer([*range(6)], lambda source: {"all": STOPPING[kind](source)}, {"all": [0, 2, 4]}, ["step"] * 3)
+
+
+def doubled(order: dict[str, Any]) -> dict[str, Any]:
+    order["price"] *= 2
+    return order
+
+
+def amount(order: dict[str, Any]) -> float:
+    return float(order.pop("amount"))
+
+
+def marked(order: dict[str, Any]) -> dict[str, Any]:
+    order["n"] = -1
+    return order
+
+
+def counted(match: Any) -> int:
+    match.row["seen"] += 1
+    return int(match.row["seen"])
+
+
+def test_failed_block_reruns_on_the_original_records() -> None:
+    orders = [{"price": n} for n in range(6)] + [{"price": None}, {"price": 7}]
+    expected = [{"price": 2 * order["price"]} for order in orders if order["price"] is not None]
+    assert_answer(orders, lambda source: {"all": source.map(doubled, name="step")}, {"all": expected}, ["step"])
+
+
+def test_mutation_before_a_failure_does_not_affect_other_records() -> None:
+    orders = [{"amount": str(n)} for n in range(6)] + [{"amount": "n/a"}, {"amount": "7"}]
+    expected = [float(n) for n in (*range(6), 7)]
+    assert_answer(orders, lambda source: {"all": source.map(amount, name="step")}, {"all": expected}, ["step"])
+
+
+def test_mutation_by_one_reader_is_invisible_to_others() -> None:
+    def steps(source: Streamlet) -> dict[str, Streamlet]:
+        even, odd = source.branch(lambda order: order["n"] % 2 == 0)
+        return {
+            "before": source.map(lambda order: order["n"]),
+            "marked": source.map(marked),
+            "after": source.map(lambda order: order["n"]),
+            "plain": source,
+            "union": even.union(odd),
+            "changed": even.map(marked),
+        }
+
+    orders = [{"n": n} for n in range(6)]
+    expected = {
+        "before": [*range(6)],
+        "marked": [{"n": -1}] * 6,
+        "after": [*range(6)],
+        "plain": orders,
+        "union": orders,
+        "changed": [{"n": -1}] * 3,
+    }
+    assert_answer(orders, steps, expected, [])
+
+
+def test_mutation_of_a_lookup_row_is_invisible_to_other_records() -> None:
+    def steps(source: Streamlet) -> dict[str, Streamlet]:
+        table = sequence(1, lambda n: {"k": n, "seen": 1})
+        return {"all": source.lookup(table, on=lambda order: order["k"], key="k").map(counted)}
+
+    assert_answer([{"k": 0}] * 4, steps, {"all": [2] * 4}, [])

@@ -27,7 +27,7 @@ from heronry.streamlet.reference import run
 from heronry.streamlet.results import finished, read
 from tests.support.distributions import write_distribution
 from tests.support.streamlets.comparison import difference
-from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
+from tests.support.streamlets.online_engine import builder_in, definition_of, importable, letters_in, run_online
 
 
 def writer_in(folder: Path, number: int = 0, of: int = 1) -> TextWriter:
@@ -45,25 +45,6 @@ def show(writer: TextWriter, number: int, final: bool = False) -> None:
     assert writer.prepared() == []
 
 
-def builder_in(folder: Path, **more: Any) -> Builder:
-    return Builder("io", {"user.streamlet.folder": str(folder / "own"), **more})
-
-
-def test_parquet_and_collected_records_equal_the_reference(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    builder = builder_in(tmp_path)
-    source = builder.source([{"a": n, "b": None if n % 2 else str(n)} for n in range(50)])
-    source.sink(to_files(tmp_path / "out", "parquet"), name="table")
-    source.sink(collect(), name="all")
-    with importable(builder):
-        world = OnlineEngine(definition_of(builder), tmp_path, 1)
-        world.until_final()
-        world.stop()
-    rows = [record for record, _ in read_all(files(tmp_path / "out", "parquet"))]
-    assert difference(rows, run(builder.build())["all"]) == ""
-    assert difference(read(tmp_path / "own" / "collect" / "all"), rows) == ""
-
-
 def test_parquet_columns_follow_the_schema(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     declared = arrow.schema(
@@ -78,10 +59,7 @@ def test_parquet_columns_follow_the_schema(tmp_path: Path) -> None:
     typed = builder.source([*records, {"n": 2**31}]).with_schema(declared, name="typed").filter(bool)
     typed.sink(to_files(tmp_path / "out", "parquet"), name="table")
     typed.map(dict, name="again").sink(collect(), name="all")
-    with importable(builder):
-        world = OnlineEngine(definition_of(builder), tmp_path, 1)
-        world.until_final()
-        world.stop()
+    run_online(builder, tmp_path)
     found = [arrow.parquet.read_table(file) for file in (tmp_path / "out").glob("*.parquet")]
     assert found
     assert all(table.schema.equals(declared) for table in found)
@@ -118,10 +96,7 @@ def test_plugin_sink_writes_online_and_is_rejected_on_spark(tmp_path: Path, monk
     monkeypatch.syspath_prepend(Path(__file__).parents[3] / "examples" / "extensions")
     builder = builder_in(tmp_path)
     builder.source(list(range(50))).sink(sink_of("sqlite", path=str(tmp_path / "records.db")), name="table")
-    with importable(builder):
-        world = OnlineEngine(definition_of(builder), tmp_path, 1)
-        world.until_final()
-        world.stop()
+    run_online(builder, tmp_path)
     with closing(sqlite3.connect(tmp_path / "records.db")) as database:
         found = database.execute("SELECT step, record FROM records").fetchall()
     assert sorted(json.loads(record) for _, record in found) == list(range(50))
@@ -161,10 +136,7 @@ def test_parquet_keeps_fields_of_some_records(tmp_path: Path) -> None:
     ]
     builder = builder_in(tmp_path)
     builder.source(rows).sink(to_files(tmp_path / "out", "parquet"))
-    with importable(builder):
-        world = OnlineEngine(definition_of(builder), tmp_path, 1)
-        world.until_final()
-        world.stop()
+    run_online(builder, tmp_path)
     found = [record for record, _ in read_all(files(tmp_path / "out", "parquet"))]
     assert difference([{name: v for name, v in row.items() if v is not None} for row in found], rows) == ""
 
@@ -178,18 +150,11 @@ def test_record_that_does_not_fit_its_parquet_column_becomes_a_letter(tmp_path: 
         for n in range(2060)
     ]
     builder.source([*rows, 7]).sink(to_files(tmp_path / "out", "parquet"))
-    with importable(builder):
-        world = OnlineEngine(definition_of(builder), tmp_path, 1)
-        world.until_final()
-        world.stop()
+    run_online(builder, tmp_path)
     found = [record for record, _ in read_all(files(tmp_path / "out", "parquet"))]
     kept = [row for number, row in enumerate(rows) if number != 2048]
     assert difference([{name: v for name, v in row.items() if v is not None} for row in found], kept) == ""
-    aside = [
-        json.loads(line)
-        for file in (tmp_path / "own" / "failed").glob("*.jsonl")
-        for line in file.read_text().splitlines()
-    ]
+    aside = letters_in(tmp_path)
     assert [line["failed_on"] for line in aside] == [repr({"a": "text"}), "7"]
     assert "named fields" in aside[1]["error"]
 
@@ -197,10 +162,7 @@ def test_record_that_does_not_fit_its_parquet_column_becomes_a_letter(tmp_path: 
 def test_decimals_are_numbers_in_json(tmp_path: Path) -> None:
     builder = builder_in(tmp_path)
     builder.source([Decimal("0.10"), Decimal(3)]).map(lambda price: {"price": price}).sink(to_files(tmp_path / "out"))
-    with importable(builder):
-        world = OnlineEngine(definition_of(builder), tmp_path, 1)
-        world.until_final()
-        world.stop()
+    run_online(builder, tmp_path)
     assert difference(read(tmp_path / "out"), [{"price": 0.1}, {"price": 3}]) == ""
 
 

@@ -33,7 +33,7 @@ from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
 from heronry.streamlet.schema import KINDS, FieldType, RecordConverter, RecordSchema, SchemaError, schema_of
 from tests.support.streamlets.comparison import difference
-from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
+from tests.support.streamlets.online_engine import definition_of, importable, letters_in, run_online
 
 UTC = dt.UTC
 
@@ -263,12 +263,8 @@ def test_online_letters_equal_the_reference(records: list[Any], seed: int) -> No
     with tempfile.TemporaryDirectory() as folder:
         builder = orders(records, **{"user.streamlet.folder": f"{folder}/own"})
         expected = run(builder.build(), failed=letters)
-        with importable(builder):
-            world = OnlineEngine(definition_of(builder), Path(folder), seed)
-            world.until_final()
-            world.stop()
-        lines = [line for file in Path(folder).glob("own/failed/*.jsonl") for line in file.read_text().splitlines()]
-        assert told([json.loads(line) for line in lines]) == told(letters)
+        run_online(builder, Path(folder), seed)
+        assert told(letters_in(folder)) == told(letters)
         assert difference(read(f"{folder}/own/collect/counted"), expected["counted"]) == ""
         assert len(read(f"{folder}/own/collect/all")) == len(expected["all"])
 

@@ -30,7 +30,7 @@ from heronry.streamlet.results import read
 from heronry.streamlet.trees import tree_of
 from heronry.streamlet.url_tree import RANGE_BYTES
 from tests.support.servers.file_ranges import range_server
-from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
+from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable, run_online
 
 fsspec = pytest.importorskip("fsspec", reason="files at URLs need fsspec: pip install 'heronry[uploaders]'")
 
@@ -250,10 +250,7 @@ def test_lookup_table_at_a_url_is_read() -> None:
         looked = builder.source([{"k": "a"}, {"k": "c"}]).lookup(files(f"{url}/table.csv", "csv"), on="k", name="l")
         looked.map(lambda pair: pair[1]["v"]).sink(to_files(folder / "out"), name="out")
         assert run(builder.build())["out"] == ["1"]
-        with importable(builder):
-            world = OnlineEngine(definition_of(builder), folder, 1)
-            world.until_final()
-            world.stop()
+        run_online(builder, folder)
         assert read(folder / "out") == ["1"]
 
 

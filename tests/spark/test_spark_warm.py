@@ -119,7 +119,7 @@ def test_jobs_use_the_current_code_and_environment(world: World) -> None:
 
 def test_second_start_is_rejected_and_the_record_is_private(world: World) -> None:
     again = world.heron("spark", "start")
-    assert (again.returncode, b"runs already" in again.stderr) == (4, True)
+    assert (again.returncode, b"already running" in again.stderr) == (4, True)
     assert Places(world.home / "spark").record.stat().st_mode & 0o777 == 0o600
     keeper = psutil.Process(world.status()["pid"])
     listening = [

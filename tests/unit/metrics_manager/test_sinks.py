@@ -314,8 +314,11 @@ async def test_graphite_receives_totals_and_again_after_a_disconnect(tmp_path: P
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers.append(writer)
-        while data := await reader.readline():
-            lines.put_nowait(data.decode())
+        try:
+            while data := await reader.readline():
+                lines.put_nowait(data.decode())
+        finally:
+            writer.close()
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -342,8 +345,6 @@ async def test_graphite_receives_totals_and_again_after_a_disconnect(tmp_path: P
             await asyncio.sleep(0.01)
     await sink.close()
     server.close()
-    for writer in writers:
-        writer.close()
 
 
 async def test_unavailable_graphite_raises_instead_of_hanging(tmp_path: Path) -> None:

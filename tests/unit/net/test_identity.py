@@ -84,8 +84,10 @@ async def test_listener_at_a_former_address_learns_nothing(identity: Identity) -
     heard = bytearray()
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard.extend(await reader.read(65536))
-        writer.close()
+        try:
+            heard.extend(await reader.read(65536))
+        finally:
+            writer.close()
 
     thief = await asyncio.start_server(listen, "127.0.0.1", 0)
     port = thief.sockets[0].getsockname()[1]
@@ -115,7 +117,13 @@ async def test_recorded_connection_cannot_be_replayed(identity: Identity) -> Non
                     sink.write(data)
                 sink.close()
 
-            await asyncio.gather(pump(reader, onward[1], said), pump(onward[0], writer, None), return_exceptions=True)
+            try:
+                await asyncio.gather(
+                    pump(reader, onward[1], said), pump(onward[0], writer, None), return_exceptions=True
+                )
+            finally:
+                onward[1].close()
+                writer.close()
 
         between = await asyncio.start_server(relay, "127.0.0.1", 0)
         port = between.sockets[0].getsockname()[1]

@@ -160,7 +160,7 @@ def test_unreachable_servers_are_named() -> None:
 
 def test_client_with_wrong_or_missing_credential_is_refused(world: ZookeeperStoreClients) -> None:
     world.client(credential=CLUSTER).commit([Create("/topologies/t", b"ours")])
-    with pytest.raises(StoreError, match="credential of 'mallory' is not the one") as caught:
+    with pytest.raises(StoreError, match="credential of 'mallory' differs from the one") as caught:
         world.client(credential=STRANGER)
     assert "long-password" not in str(caught.value)
     with pytest.raises(StoreError, match="name its file"):

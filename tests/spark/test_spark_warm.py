@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -9,7 +10,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,7 @@ class World:
         return sorted(found, key=lambda record: record["n"])
 
 
-@contextmanager
+@contextlib.contextmanager
 def kept_warm(place: Path) -> Iterator[World]:
     found = World(place)
     (place / "note").write_text("here")
@@ -160,11 +160,14 @@ def test_job_continues_after_the_workers_of_others_were_ended(spark: SparkSessio
 
 def daemons() -> list[psutil.Process]:
     """Return the processes of this session that fork Python workers."""
-    return [
-        process for process in psutil.Process().children(recursive=True)
-        if "pyspark.daemon" in " ".join(process.cmdline()) and "java" not in process.name()
-        and process.parent().name() == "java"
-    ]  # fmt: skip
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # ended, or a zombie
+            command, parent = process.cmdline(), process.parent()
+            is_daemon = "pyspark.daemon" in command and process.name() != "java"
+            if is_daemon and parent is not None and parent.name() == "java":
+                found.append(process)
+    return found
 
 
 def test_failed_job_names_the_log_of_the_warm_spark(world: World) -> None:

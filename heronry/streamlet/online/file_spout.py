@@ -243,7 +243,9 @@ class FileSpout(SourceSpout):
         name = self._name(split)
         if self._holders.get(name, split) != split or (before.offset > 0 and not begin.offset):
             self._used[name] = None
-        label = f"{name}~{time.time_ns() // 1_000_000:x}" if name in self._used else name
+        label, stamp = name, time.time_ns() // 1_000
+        while label in self._used or self._holders.get(label, split) != split:
+            label, stamp = f"{name}~{stamp:x}", stamp + 1
         self._holders[label] = split
         return label
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import os
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -91,6 +92,20 @@ def test_each_line_comes_once_over_rotations(
     spouts.read()
     assert spouts.came == Counter(log.written)
     assert len(spouts.places) == len(log.written), "no two records have one place"
+
+
+def test_places_are_unique_when_all_rotations_fall_into_one_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: 10**18)
+    log = Log(tmp_path / "in")
+    spouts = Spouts(tmp_path / "in")
+    for _ in range(6):
+        log.write(2)
+        spouts.read()
+        rename(log)
+    assert spouts.came == Counter(log.written)
+    assert len(spouts.places) == len(log.written)
 
 
 def test_a_file_that_is_rewritten_longer_is_read_from_its_beginning(tmp_path: Path) -> None:

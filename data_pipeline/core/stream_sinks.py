@@ -1,4 +1,7 @@
-"""Rules for the server sinks that a stream can write, and when it writes them. Pure.
+"""Rules for the sinks that a stream can write, and when it writes them. Pure.
+
+Files of a program without reducers are final as soon as they are written. Each micro-batch *appends* its own, and
+OUTPUT grows. Files of other programs are written again with each result, which replaces OUTPUT as a whole.
 
 The contents of a server are not replaced as a result is. A stream can therefore write only
 
@@ -30,7 +33,14 @@ UNCHANGED = ("tap", "log")  # steps that pass on each record unchanged
 def appended(plan: Plan) -> list[Output]:
     """Return the sinks to which each micro-batch appends its records. Raises CannotPlan."""
     scans = {scan.step for scan in streamed(plan)}
-    return [output for output in _into_servers(plan) if {entry for entry, _ in output.inputs} <= scans]
+    final = [output for output in plan.outputs if {entry for entry, _ in output.inputs} <= scans]
+    appends_files = not plan.reductions and len(final) == len(plan.outputs)
+    return [output for output in final if isinstance(output.sink, ServerSink) or appends_files]
+
+
+def appended_files(plan: Plan) -> list[Output]:
+    """Return the sinks whose files each micro-batch appends to OUTPUT. Raises CannotPlan."""
+    return [output for output in appended(plan) if not isinstance(output.sink, ServerSink)]
 
 
 def without_appended(plan: Plan) -> Plan:
@@ -54,7 +64,12 @@ def check(plan: Plan) -> None:
 
 
 def describe_sinks(plan: Plan) -> Iterator[str]:
-    """Yield a line of text for each sink in a server."""
+    """Yield a line of text for each sink in a server, and for each sink whose files are appended."""
+    for output in appended_files(plan):
+        yield (
+            f"by micro-batches {output.step}: each micro-batch appends its files to OUTPUT, once, after the rename of "
+            "the micro-batch's portion in CHECKPOINT"
+        )
     adds = {output.step for output in appended(plan)}
     for output in _into_servers(plan):
         how = (

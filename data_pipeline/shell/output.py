@@ -147,6 +147,10 @@ class OutputFolder:
         """
         self._files.rename_parts(folder, suffix)
 
+    def add_folder(self, name: str) -> None:
+        """Make an empty folder next to the parts."""
+        self._files.add_folder(name)
+
     def write(self, name: str, content: bytes) -> None:
         """Write a file next to the parts."""
         self._files.write(name, content)
@@ -160,6 +164,19 @@ class OutputFolder:
         """Remove the work folder; has no effect after ``commit``."""
         if not self.keep:
             self._files.remove_work()
+
+
+def append_parts(spark: SparkSession | None, staged: str, url: str) -> int:
+    """Move the parts below a folder in a work folder to the same places below ``url``, and return their number.
+
+    The work folder is removed then. Idempotent: parts that were moved before are left where they are. Empty files are
+    dropped.
+    """
+    return _open(spark, url).append(staged)
+
+
+def _is_part(name: str, length: int) -> bool:
+    return length > 0 and not name.startswith((".", "_"))  # checksums and marks of Hadoop
 
 
 def _work_name(name: str) -> str:
@@ -216,8 +233,25 @@ class _Local:
         return _bytes_of(self.path / name)
 
     def add(self, name: str, content: bytes) -> None:
-        _write(self.path / name, content)
+        hidden = self.path / f".{name}.tmp"
+        _write(hidden, content)
+        os.replace(hidden, self.path / name)
         sync_folder(self.path)
+
+    def append(self, staged: str) -> int:
+        folder = place_of(staged)
+        if folder is None or not folder.is_dir():
+            return 0
+        parts = [path for path in folder.rglob("*") if path.is_file() and _is_part(path.name, path.stat().st_size)]
+        moved = [(part, self.path / part.relative_to(folder)) for part in parts]
+        for parent in {new.parent for _, new in moved}:
+            parent.mkdir(parents=True, exist_ok=True)
+        for part, new in moved:
+            os.rename(part, new)
+        for parent in {new.parent for _, new in moved}:
+            sync_folder(parent)
+        shutil.rmtree(folder.parent, ignore_errors=True)
+        return len(moved)
 
     def names(self) -> list[str]:
         return os.listdir(self.path) if self.path.is_dir() else []
@@ -233,6 +267,9 @@ class _Local:
             source.rename(named)
         for part in place.rglob("part-*.txt"):
             part.rename(part.with_suffix(suffix))
+
+    def add_folder(self, name: str) -> None:
+        (self.temporary / name).mkdir()
 
     def write(self, name: str, content: bytes) -> None:
         for checksum in self.temporary.rglob("*.crc"):  # Hadoop's hidden files, which our readers do not use
@@ -313,17 +350,15 @@ class _Hadoop:
     def rename_parts(self, folder: str, suffix: str) -> None:
         path = self._jvm.org.apache.hadoop.fs.Path
         place = path(self.temporary, folder)
+        if not self.files.exists(place):
+            return
         for status in self.files.listStatus(place):
             name = status.getPath().getName()
             if name.startswith(f"{FOLDER}="):
                 named = path(place, unquote(name.partition("=")[2]))
                 self.files.mkdirs(named.getParent())
                 self.files.rename(status.getPath(), named)
-        parts = self.files.listFiles(place, True)
-        sources = []
-        while parts.hasNext():
-            sources.append(parts.next().getPath())
-        for part in sources:
+        for part in [status.getPath() for status in self._all_files(place)]:
             name = part.getName()
             if name.startswith("part-") and name.endswith(".txt"):
                 self.files.rename(part, path(part.getParent(), name.removesuffix(".txt") + suffix))
@@ -342,7 +377,37 @@ class _Hadoop:
             stream.close()
 
     def add(self, name: str, content: bytes) -> None:
-        self._write(self.path, name, content)
+        hidden, path = f".{name}.tmp", self._jvm.org.apache.hadoop.fs.Path
+        self._write(self.path, hidden, content)
+        self._rename(path(self.path, hidden), path(self.path, name), overwrite=True)
+
+    def append(self, staged: str) -> int:
+        path, count = self._jvm.org.apache.hadoop.fs.Path, 0
+        folder = path(staged)
+        if not self.files.exists(folder):
+            return 0
+        begin = len(folder.toUri().getPath()) + 1
+        for status in self._all_files(folder):
+            if _is_part(status.getPath().getName(), status.getLen()):
+                new = path(self.path, status.getPath().toUri().getPath()[begin:])
+                self.files.mkdirs(new.getParent())
+                self._rename(status.getPath(), new)
+                count += 1
+        self.files.delete(folder.getParent(), True)
+        return count
+
+    def _all_files(self, folder: Any) -> list[Any]:
+        """Return the status of every file below the folder."""
+        files, statuses = self.files.listFiles(folder, True), []
+        while files.hasNext():
+            statuses.append(files.next())
+        return statuses
+
+    def _rename(self, source: Any, target: Any, *, overwrite: bool = False) -> None:
+        rename = self._jvm.org.apache.hadoop.fs.Options.Rename
+        flags = self._gateway.new_array(rename, 1)
+        flags[0] = rename.OVERWRITE if overwrite else rename.NONE
+        self.context.rename(source, target, flags)
 
     def names(self) -> list[str]:
         statuses = self.files.listStatus(self.path) if self.files.exists(self.path) else []
@@ -350,6 +415,9 @@ class _Hadoop:
 
     def remove(self, name: str) -> None:
         self.files.delete(self._jvm.org.apache.hadoop.fs.Path(self.path, name), True)
+
+    def add_folder(self, name: str) -> None:
+        self.files.mkdirs(self._jvm.org.apache.hadoop.fs.Path(self.temporary, name))
 
     def write(self, name: str, content: bytes) -> None:
         self._write(self.temporary, name, content)
@@ -360,19 +428,16 @@ class _Hadoop:
         stream.close()
 
     def publish(self, *, replace: bool) -> None:
-        rename = self._jvm.org.apache.hadoop.fs.Options.Rename
-        flags = self._gateway.new_array(rename, 1)
-        flags[0] = rename.NONE
         aside = None
         if self.files.exists(self.path):
             if self.holds_something():
                 if not replace:
                     raise OutputExists(self.path.toString())
                 aside = self._beside(_work_name(self.path.getName()) + ".old")
-                self.context.rename(self.path, aside, flags)
+                self._rename(self.path, aside)
             else:
                 self.files.delete(self.path, False)
-        self.context.rename(self.temporary, self.path, flags)
+        self._rename(self.temporary, self.path)
         if aside is not None:
             self.files.delete(aside, True)
 

@@ -5,9 +5,9 @@ each. Next to it, ``parts/N`` holds the parts of the N-th reducer, if there are 
 reducers with parts, and their columns. ``IDENTITY`` is that of the plan, so the portions of another program are not
 added to this program's.
 
-A portion is written like any result (``output.py``). Records that the tasks of a micro-batch stage in servers
-therefore count from the rename of its portion, and are settled after it (``staged.py``). Such a portion is not written
-again when Spark repeats the micro-batch.
+A portion is written like any result (``output.py``). Records that the tasks of a micro-batch stage in servers, and
+files that it stages for OUTPUT (``appended_files.py``), therefore count from the rename of its portion, and are settled
+after it. Such a portion is not written again when Spark repeats the micro-batch.
 
 ``catalyst.reduced`` makes *parts* of the files of one micro-batch: a key, a start if there are windows, and the columns
 of an accumulator. SQL adds up parts as it does records: counts and sums are sums of parts, a minimum is the minimum of
@@ -21,7 +21,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from functools import reduce as fold
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ from pyspark.sql import functions as sql
 from data_pipeline.core.plan import CannotPlan, Output, Plan, Reduction, Scan, Unit
 from data_pipeline.core.portions import Kept, Portion, columns_of_parts, cover, former_identity, holds, identity
 from data_pipeline.core.staged import Report
+from data_pipeline.shell.appended_files import AppendedFiles
 from data_pipeline.shell.catalyst import ResultTask, grouped, total_of
 from data_pipeline.shell.output import OutputFolder, Place, owner_is_gone, spark_url
 from data_pipeline.shell.progress import next_stage, stages_from
@@ -45,6 +46,7 @@ SCAN = "scan"  # column in addition to those of ROW_SCHEMA
 MOST = 16  # maximum number of portions; more are joined
 ID_BYTES = 8
 STREAM, READ = "stream", "read"  # in a manifest: the writer in servers, and the digest of the last micro-batch's input
+FILES = "files"  # in a manifest: the folder of the files that the micro-batch appends
 _PREFIX = "portions-"
 
 Reports = dict[str, list[Report]]
@@ -80,18 +82,18 @@ class Made(NamedTuple):
 class Portions:
     """Portions of one plan in one checkpoint folder.
 
-    ``appends`` are the sinks in servers that micro-batches write. ``spark`` may be None for local files only. ``say``
-    reports progress.
+    ``appends`` are the sinks that micro-batches write, and ``files`` the result to which they append files, if they do.
+    ``spark`` may be None for local files only. ``say`` reports progress.
     """
 
     def __init__(
         self, spark: SparkSession | None, checkpoint: str, plan: Plan, appends: Sequence[Output],
-        at_work: Callable[[], bool], say: Callable[[str], None],
+        at_work: Callable[[], bool], say: Callable[[str], None], files: AppendedFiles | None = None,
     ) -> None:  # fmt: skip
         """Open the folder of the portions. Raises CannotPlan if the folder belongs to another program."""
         self._spark: Any = spark
         self._plan = plan
-        self._appends, self._at_work, self._say = tuple(appends), at_work, say
+        self._appends, self._at_work, self._say, self._files = tuple(appends), at_work, say, files
         root = checkpoint.rstrip("/")
         others = [name for name in Place(spark, root).names() if name.startswith(_PREFIX)]
         former = f"{_PREFIX}{former_identity(plan)}"
@@ -102,6 +104,13 @@ class Portions:
                 f"{checkpoint} has what another program, or an earlier form of this one, has counted: its steps, "
                 f"sources and sinks must stay the same. Name another --checkpoint, and all input is read again{again}"
             )
+
+    @cached_property
+    def stream(self) -> str:
+        """Identity of the stream: that of the last portion, or a new one."""
+        found = self.found()
+        last = self._about(found[-1]).get(STREAM, "") if found else ""
+        return last or secrets.token_hex(ID_BYTES)
 
     def found(self) -> list[Portion]:
         """Return the portions to read."""
@@ -117,18 +126,25 @@ class Portions:
         return Size(len(found), length, rows)
 
     def settle(self) -> list[str]:
-        """Commit the records that a dead driver owes to servers, and return their steps.
+        """Commit what a dead driver owes to servers and OUTPUT, and return the steps whose records came late.
 
         Raises:
+            CannotPlan: OUTPUT lacks files that were appended before.
+            OutputExists: OUTPUT holds the result of another run.
             ConnectError: A server cannot be reached; the commits are still owed.
             Interrupted: The user interrupted the commits.
         """
-        return [step for portion in self.found() for step in settle(self._place(portion))]
+        found = self.found()
+        late = [step for portion in found for step in settle(self._place(portion))]
+        if self._files is not None:
+            staged = self._about(found[-1]).get(FILES, "") if found else None
+            late += self._files.steps if self._files.open(self.stream, staged) else []
+        return late
 
-    def write(self, number: int, read: str, fill: Fill) -> Reports:
+    def write(self, number: int, read: str, fill: Fill) -> Reports | None:
         """Keep the results of a micro-batch, replacing those of an earlier run of it.
 
-        If micro-batches append to servers, the results of an earlier run are left as they are.
+        If micro-batches append, the results of an earlier run are left as they are.
 
         Args:
             number: Number of the micro-batch.
@@ -136,18 +152,17 @@ class Portions:
             fill: Writes the results.
 
         Returns:
-            The reports of the records that were staged now, by step.
+            The reports of the records that were staged in servers now, by step. None if an earlier run did it.
 
         Raises:
-            CannotPlan: The micro-batch has been appended to servers before, and reads another input now.
+            CannotPlan: The micro-batch has been appended before, and reads another input now.
             ConnectError: A server cannot be reached.
         """
         found = self.found()
         if self._appends and holds(found, number):
             self._check_same(found, number, read)
-            return {}
-        stream = self._about(found[-1]).get(STREAM, "") if found else ""
-        return self._write(Portion(number, number), fill, stream or secrets.token_hex(ID_BYTES), read)
+            return None
+        return self._write(Portion(number, number), fill, self.stream, read)
 
     def _check_same(self, found: list[Portion], number: int, read: str) -> None:
         """Check that a repeated micro-batch reads the same input. Raises CannotPlan.
@@ -157,9 +172,9 @@ class Portions:
         if found[-1].last == number and self._about(found[-1]).get(READ) == read:
             return
         raise CannotPlan(
-            f"micro-batch {number} has given its records to servers, and now it is to read something else than then: "
-            "what Spark itself keeps in CHECKPOINT was lost, or is older. Bring the whole of CHECKPOINT back; or name "
-            "another --checkpoint and empty tables, for all input is read again then"
+            f"micro-batch {number} has appended its records, and now it is to read something else than then: what "
+            "Spark itself keeps in CHECKPOINT was lost, or is older. Bring the whole of CHECKPOINT back; or name "
+            "another --checkpoint with empty tables and another --output-path, for all input is read again then"
         )
 
     def _write(self, portion: Portion, fill: Fill, stream: str, read: str) -> Reports:
@@ -174,6 +189,8 @@ class Portions:
             about = {"first": portion.first, "last": portion.last, STREAM: stream, READ: read}
             folder.commit({"program": self._plan.program, **about, **made} | staging.counted(reports))
         settle(folder.place)
+        if self._files is not None and FILES in made:
+            self._files.append(made[FILES])
         return reports
 
     def rows(self, scans: list[Scan]) -> Mapping[str, DataFrame]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from data_pipeline.core import stream_sinks
-from data_pipeline.core.plan import CannotPlan, Plan, Scan
+from data_pipeline.core.plan import CannotPlan, Output, Plan, Scan
 from data_pipeline.core.planner import Choice, plan, prepare
 from data_pipeline.core.portions import by_parts
 from data_pipeline.shell import backfill, until
@@ -28,13 +28,18 @@ ARCHIVE = "archive"
 
 @dataclass(frozen=True)
 class ResolvedRequest:
-    """Request with its T, the program, the options chosen for it, and the policy for failed records."""
+    """Request with its T, the program, the options chosen for it, and the policy for failed records.
+
+    ``ranges`` are those of servers that a batch reads. ``appended_files`` are the sinks whose files micro-batches
+    append to OUTPUT.
+    """
 
     request: Request
     loaded: Loaded
     choice: Choice
     policy: FailurePolicy
-    ranges: Ranges = field(default_factory=dict)  # ranges of servers that a batch reads
+    ranges: Ranges = field(default_factory=dict)
+    appended_files: tuple[Output, ...] = ()
 
 
 def resolve_request(request: Request, loaded: Loaded) -> ResolvedRequest:
@@ -53,8 +58,10 @@ def resolve_request(request: Request, loaded: Loaded) -> ResolvedRequest:
         choice = replace(_of_archive(program, choice), sinks=frozenset(_views(program)))
     policy = policy_of({**dict(program.config), **request.config})
     resolved_plan = plan(program, replace(choice, sql=False))
+    files: list[Output] = []
     if request.streaming is not None:
         stream_sinks.check(resolved_plan)
+        files = stream_sinks.appended_files(resolved_plan)
     if request.views:
         backfill.check(request, program, resolved_plan.outputs)
     check_readable(program, choice)
@@ -62,7 +69,7 @@ def resolve_request(request: Request, loaded: Loaded) -> ResolvedRequest:
     prepared, _ = prepare(program, choice)
     sources = list(prepared.sources())
     ranges = ranges_there(sources) if is_batch else dict.fromkeys((step.name for step in sources), ())
-    return ResolvedRequest(request, loaded, choice, policy, ranges)
+    return ResolvedRequest(request, loaded, choice, policy, ranges, tuple(files))
 
 
 def make_plan(resolved: ResolvedRequest, tables: Tables, *, careful: bool) -> Plan:

@@ -1,6 +1,6 @@
 """Output of an execution: files in folders of the sinks, new versions of views, or the plan as text.
 
-All output appears atomically, by one rename (output.py).
+All output appears atomically, by one rename (output.py). Only the files that micro-batches append are in OUTPUT before.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from data_pipeline.core.describe import described
 from data_pipeline.core.plan import Plan
 from data_pipeline.core.staged import Report
 from data_pipeline.shell import backfill, sinks, until
+from data_pipeline.shell.appended_files import AppendedFiles
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.output import OutputFolder
 from data_pipeline.shell.portions import is_of
@@ -43,7 +44,7 @@ def written(spark: SparkSession, resolved: ResolvedRequest, made_plan: Plan, exe
     """Run the execution, write the requested output, and return the text to print at the end."""
     if resolved.request.dry_run:
         return _explained(resolved.request, made_plan, execution)
-    write = _views if resolved.request.views else _folder
+    write = _views if resolved.request.views else _appended if resolved.appended_files else _folder
     with shown(spark, out) as say:
         return write(spark, resolved, made_plan, execution, say)
 
@@ -74,6 +75,16 @@ def _folder(
     return _wrote(request.output_path, made_plan, reports) + _describe_aside(aside, request.output_path)
 
 
+def _appended(
+    spark: SparkSession, resolved: ResolvedRequest, made_plan: Plan, execution: Execution, say: Callable[[str], None]
+) -> str:
+    """Bring the manifest and the failed records of a result up to date to which micro-batches have appended files."""
+    request, files = resolved.request, AppendedFiles(spark, resolved)
+    aside = _put_aside(execution, files, resolved.policy.most)
+    files.describe(_manifest(request, made_plan, files.steps, aside))
+    return f"appended {', '.join(files.steps)} to {request.output_path}" + _describe_aside(aside, request.output_path)
+
+
 def _wrote(place: str, made_plan: Plan, reports: Mapping[str, list[Report]]) -> str:
     """Return a description of the destination of each sink."""
     steps = ", ".join(o.step for o in made_plan.outputs if not isinstance(o.sink, ServerSink))
@@ -86,7 +97,7 @@ def _wrote(place: str, made_plan: Plan, reports: Mapping[str, list[Report]]) -> 
     return f"wrote {'; '.join(parts)}" + ("" if steps or not made_plan.outputs else f"; {place} says so")
 
 
-def _put_aside(execution: Execution, folder: OutputFolder, most: int) -> int:
+def _put_aside(execution: Execution, folder: OutputFolder | AppendedFiles, most: int) -> int:
     """Write the letters of failed records, if there are any, and return their number. Raises TooManyFailures."""
     letters = execution.letters(most + 1)
     if len(letters) > most:

@@ -76,12 +76,15 @@ def writing(output: Output, execution: Execution, folder: str) -> Callable[[], N
     return partial(write, output, execution.output(output.step), folder)
 
 
-def write(output: Output, rows: DataFrame, folder: str) -> None:
-    """Write the payloads that workers have made of the sink's records as its files."""
+def write(output: Output, rows: DataFrame, folder: str, *, appends: bool = False) -> None:
+    """Write the payloads that workers have made of the sink's records as its files.
+
+    With ``appends``, the folder may be left out if it would have no record.
+    """
     if isinstance(output.sink, ViewSink):
         write_view(view_rows(output, rows), folder)
     elif _is_parquet(output):
-        _parquet(output, rows, folder)
+        _parquet(output, rows, folder, appends=appends)
     elif isinstance(output.sink, FileSink) and output.sink.format == "csv":
         values = sql.from_json(sql.col("data").cast("string"), "array<string>")
         cells = [values[place].alias(name) for place, name in enumerate(output.sink.fields)]
@@ -136,7 +139,7 @@ def write_view(rows: DataFrame, folder: str) -> None:
     ordered.option("parquet.block.size", VIEW_ROW_GROUP_BYTES).parquet(folder)
 
 
-def _parquet(output: Output, rows: DataFrame, folder: str) -> None:
+def _parquet(output: Output, rows: DataFrame, folder: str, *, appends: bool) -> None:
     """Write records as Parquet, with two passes over them if their columns are known only after all have been seen."""
     declared = arrow_schema(output.schema) if output.schema is not None else None
     if declared is not None:
@@ -146,6 +149,8 @@ def _parquet(output: Output, rows: DataFrame, folder: str) -> None:
     try:
         schemas = persisted.select("data").mapInArrow(SchemaTask(output.step), "schema binary")
         encoded_schemas = [row["schema"] for row in schemas.collect()]
+        if not encoded_schemas and appends:
+            return  # a file without records would add its column
         if not encoded_schemas:
             persisted.sparkSession.createDataFrame([], "empty boolean").limit(0).write.parquet(folder)
             return

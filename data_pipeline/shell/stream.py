@@ -10,7 +10,8 @@ To *publish* is to run the rest of the plan over all portions, as a batch would 
 name the result by one rename. The result is therefore that of a batch over all input so far, whatever its order,
 lateness and micro-batches. A run that continues from the checkpoint does not read anything twice. The state consists of
 accumulators, and of records that go into sinks directly. Records for sinks in servers without a reducer in between are
-not kept: each micro-batch stages its own, and appends them when its portion has its name (portions.py).
+not kept: each micro-batch stages its own, and appends them when its portion has its name (portions.py). Nor are those
+for files, if the program has no reducer: OUTPUT grows, and publishing only brings its manifest up to date.
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ from data_pipeline.core.portions import digest, streamed, without
 from data_pipeline.core.ranges import range_in
 from data_pipeline.core.render import to_json
 from data_pipeline.core.stream_sinks import appended
+from data_pipeline.shell import sinks
+from data_pipeline.shell.appended_files import AppendedFiles
 from data_pipeline.shell.catalyst import reduced
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.output import local_path, spark_url
-from data_pipeline.shell.portions import Made, Portions, Reports, marked
+from data_pipeline.shell.portions import FILES, Made, Portions, Reports, marked
 from data_pipeline.shell.progress import next_stage, stages_from, watched
 from data_pipeline.shell.range_stream import ranges_stream
 from data_pipeline.shell.resolved_request import ResolvedRequest, make_plan
@@ -49,6 +52,7 @@ from heron_control.inspection.stream_runs import claimed
 from heron_runtime.failures import Interrupted, listing
 from heronry.connect.polling import Range
 from heronry.streamlet.endpoints import FileSource
+from heronry.streamlet.server_sinks import ServerSink
 from heronry.streamlet.servers import ServerSource
 
 #: By default Spark ignores files more than a week older than the newest one, which copies and backfills may be.
@@ -69,9 +73,11 @@ class Stream:
         self._servers = {scan.step for scan in self._scans if isinstance(scan.source, ServerSource)}
         self._appends = appended(self._plan)
         self._appended: Counter[str] = Counter()  # records, by step
+        self._files = AppendedFiles(spark, resolved) if resolved.appended_files else None
         self._portions = Portions(
-            spark, self._streaming.checkpoint, self._plan, self._appends, partial(tasks_run, spark), self._say
-        )
+            spark, self._streaming.checkpoint, self._plan, self._appends, partial(tasks_run, spark), self._say,
+            self._files,
+        )  # fmt: skip
         self._result: Callable[[], str] = str
         self._error: Exception | None = None
         self._taken = 0  # number of micro-batches
@@ -179,7 +185,7 @@ class Stream:
             self._error = error
             raise
 
-    def _keep(self, number: int, read: str, files: Mapping[str, list[str]], ranges: Ranges) -> Reports:
+    def _keep(self, number: int, read: str, files: Mapping[str, list[str]], ranges: Ranges) -> Reports | None:
         try:
             return self._portions.write(number, read, partial(self._fill, files, ranges, False))
         except Exception as error:
@@ -215,10 +221,20 @@ class Stream:
             rows = [marked(found, scan) for scan, found in kept if found is not None]
             made = Made(fold(DataFrame.union, rows) if rows else None, parts, merged - {*by_sql})
             about = self._portions.written(made, place)
-            staged = {output.step: staging.frame(output, execution.output(output.step)) for output in self._appends}
-            return about, {step: reports_of(frame) for step, frame in staged.items()}
+            servers = [output for output in self._appends if isinstance(output.sink, ServerSink)]
+            staged = {output.step: staging.frame(output, execution.output(output.step)) for output in servers}
+            reports = {step: reports_of(frame) for step, frame in staged.items()}
+            if self._files is not None:  # last, as nothing but the rename of the portion may fail after it
+                about[FILES] = self._files.stage(partial(self._write_files, execution))
+            return about, reports
         finally:
             execution.close()
+
+    def _write_files(self, execution: Execution, folder: str) -> None:
+        for output in self._appends:
+            if not isinstance(output.sink, ServerSink):
+                rows = execution.output(output.step)
+                sinks.write(output, rows, f"{folder}/{output.step}", appends=True)
 
     def _kept(self, execution: Execution, scan: Scan, aside: bool) -> DataFrame | None:
         """Return the rows of a scan to keep in the portion; None if there are none, or all of them are appended."""
@@ -239,16 +255,17 @@ class Stream:
         self._claim.tell(portions=size.portions, state_bytes=size.length, state_rows=size.rows)
         return self._result()
 
-    def _count(self, number: int, reports: Reports) -> None:
-        """Count the records that were appended."""
-        if self._appends and not reports:
-            self._say(f"micro-batch {number} had given its records to servers before, and is not run again")
+    def _count(self, number: int, reports: Reports | None) -> None:
+        """Count the records that were appended to servers."""
+        if reports is None:
+            self._say(f"micro-batch {number} had appended its records before, and is not run again")
+            return
         self._appended.update({step: sum(report.records for report in reports[step]) for step in reports})
 
     def _describe_progress(self) -> str:
         """Return a description of the records that this run has appended."""
-        appended = [(output, self._appended[output.step]) for output in self._appends]
-        said = [f"{output.step}, {count} records, to {output.sink}" for output, count in appended if count]
+        counts = [(output, self._appended[output.step]) for output in self._appends]
+        said = [f"{output.step}, {count} records, to {output.sink}" for output, count in counts if count]
         return f"; appended {'; '.join(said)}" if said else ""
 
     def _say(self, text: str) -> None:

@@ -269,7 +269,7 @@ def test_changed_input_of_a_committed_micro_batch_is_rejected() -> None:
         seen = {step: dict(world.server.seen[step]) for step in STEPS}
         refused: Callable[..., Any] = pytest.fail
         for number in (3, 1):
-            with pytest.raises(CannotPlan, match=f"micro-batch {number} has given its records to servers"):
+            with pytest.raises(CannotPlan, match=f"micro-batch {number} has appended its records"):
                 world.portions().write(number, "something else", refused)
         assert world.server.seen == seen
 

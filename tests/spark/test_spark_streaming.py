@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from data_pipeline.shell import portions
@@ -114,8 +115,8 @@ class World:
         said = io.StringIO()
         streaming = Streaming(str(self.folder / "checkpoint"), None, files_a_batch)
         request = Request(Path("p.py"), output_path=str(self.folder / "out"), streaming=streaming)
-        compute_result(self.spark, resolve_request(request, Loaded(self.program, ())), said)
-        return said.getvalue()
+        result = compute_result(self.spark, resolve_request(request, Loaded(self.program, ())), said)
+        return said.getvalue() + result
 
     def check(self) -> None:
         for sink, records in run(self.program).items():
@@ -167,6 +168,45 @@ def test_runs_continue_from_the_checkpoint_and_every_file_counts_once(
     assert world.portions() == ["0-4"], "many portions are joined"
     assert "no file is new" in world.run(), "and what is joined is a portion like others"
     world.check()
+
+
+def test_program_without_reducers_appends_files_and_equals_a_batch(world: World) -> None:
+    """Also with columns that only some micro-batches have, with none, and with folders by a field."""
+    builder = Builder("plain")
+    records = builder.source(files(world.input, "json", partitions=["day"]), name="lines")
+    records.sink(to_files("/nowhere"), name="all")
+    records.map(lambda r: {"key": r["key"], "n": r["n"], f"is_{r['n'] % 2}": True}).sink(
+        to_files("/nowhere", "parquet"), name="columns"
+    )
+    records.filter(lambda r: r["n"] < 0).sink(to_files("/nowhere", "parquet"), name="none")
+    records.sink(to_files("/nowhere", "csv", fields=["n", "key"]), name="cells")
+    records.sink(to_files("/nowhere", partition_by=["key"]), name="divided")
+    world.program = builder.build()
+    world.arrive(3)
+    world.run()
+    before = {path: path.stat().st_mtime_ns for path in (world.folder / "out").rglob("part-*")}
+    world.arrive(2)
+    assert "appended all, columns, none, cells, divided" in world.run()
+    assert "no file is new" in world.run()
+    after = {path: path.stat().st_mtime_ns for path in (world.folder / "out").rglob("part-*")}
+    assert before.items() < after.items()
+    assert not list((world.folder / "checkpoint").glob("portions-*/*/rows"))
+    expected = run(world.program)
+    assert plain(read(world.folder / "out" / "all")) == plain(expected["all"])
+    rows = [
+        row for path in (world.folder / "out" / "columns").iterdir() for row in parquet.read_table(path).to_pylist()
+    ]
+    assert plain({k: v for k, v in row.items() if v is not None} for row in rows) == plain(expected["columns"])
+    assert list((world.folder / "out" / "none").iterdir()) == []
+    cells = [path.read_text().splitlines() for path in (world.folder / "out" / "cells").glob("part-*")]
+    assert {lines[0] for lines in cells} == {"n,key"}
+    assert sorted(line for lines in cells for line in lines[1:]) == sorted(
+        f"{record['n']},{record['key']}" for record in expected["all"]
+    )
+    for folder in (world.folder / "out" / "divided").iterdir():
+        rows = [json.loads(line) for path in folder.iterdir() for line in path.read_text().splitlines()]
+        assert len(rows) == sum(f"key={record['key']}" == folder.name for record in expected["all"])
+    assert len(list((world.folder / "out" / "divided").iterdir())) == len({r["key"] for r in expected["all"]})
 
 
 def test_file_of_any_age_is_read(world: World) -> None:

@@ -98,7 +98,7 @@ def test_each_record_is_written_once_when_input_arrives_between_killed_drivers(
         )  # fmt: skip
         assert died.returncode == -signal.SIGKILL, died.stderr
         assert postgres.ask("SELECT count(*), count(DISTINCT id) FROM records") == [(there, there)], where
-        assert ("had given its records" in died.stderr) == (where == "staged:1")
+        assert ("had appended its records" in died.stderr) == (where == "staged:1")
     monkeypatch.setattr(sys, "argv", [str(file), *told])
     program = runpy.run_path(str(file))["words"].build()
     arrive(folder, range(arrived, arrived + ROWS_A_FILE))

@@ -11,6 +11,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Any, cast
 
@@ -273,25 +274,41 @@ def _leaves(path: str, command: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _command_section(path: str, command: Any) -> str:
-    context = command.make_context(path, [], resilient_parsing=True)
-    usage = " ".join([path, *command.collect_usage_pieces(context)])
+    arguments = [_argument(p) for p in command.params if p.param_type_name == "argument"]
+    usage = " ".join([path, "[OPTIONS]", *arguments])
     lines = [f"## {path}", "", _prose(command.help or ""), "", "```text", usage, "```"]
-    rows = [_parameter_row(p, context) for p in command.params if not getattr(p, "hidden", False)]
+    rows = [_parameter_row(p) for p in command.params if not getattr(p, "hidden", False)]
     if rows:
         lines += ["", "| Parameter | Default | Meaning |", "|---|---|---|", *rows]
     return "\n".join([*lines, ""])
 
 
-def _parameter_row(parameter: Any, context: Any) -> str:
-    is_option = parameter.param_type_name == "option"
-    names = ", ".join([*parameter.opts, *parameter.secondary_opts]) if is_option else _argument(parameter, context)
-    default = parameter.default
+def _parameter_row(parameter: Any) -> str:
+    names = _option(parameter) if parameter.param_type_name == "option" else _argument(parameter)
+    default = parameter.opts[0] if parameter.default is True else parameter.default
     shown = "" if default in (None, (), [], False, "") or callable(default) else f"`{_plain(default)}`"
     return f"| `{names}` | {shown} | {_cell(getattr(parameter, 'help', None) or '')} |"
 
 
-def _argument(parameter: Any, context: Any) -> str:
-    return " ".join(parameter.get_usage_pieces(context))
+def _option(parameter: Any) -> str:
+    names = ", ".join([*parameter.opts, *parameter.secondary_opts])
+    value = _value_form(parameter)
+    return f"{names} {value}" if value else names
+
+
+def _argument(parameter: Any) -> str:
+    form = _value_form(parameter) or parameter.name.upper()
+    return form if parameter.required or form.startswith("[") else f"[{form}]"
+
+
+def _value_form(parameter: Any) -> str:
+    """Return the form of a value as the help shows it: its placeholder, its choices or its type."""
+    annotation = parameter.type_descriptor.annotation
+    if parameter.metavar or annotation is bool:
+        return parameter.metavar or ""
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return "|".join(str(choice.value) for choice in annotation)
+    return {int: "NUMBER", float: "NUMBER", Path: "PATH"}.get(annotation, "TEXT")
 
 
 def _plain(value: Any) -> str:

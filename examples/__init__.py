@@ -1,1 +1,1 @@
-"""Topologies to read, run and start from; each file is submitted as it is."""
+"""Example topologies and programs. Each file can be submitted as it is."""

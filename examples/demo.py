@@ -1,7 +1,7 @@
-"""``make demo``: word count over a novel on the embedded cluster, through the front door, for about 20 seconds.
+"""``make demo``: word count over a novel on the embedded cluster for about 20 seconds.
 
-It uses the ``heron`` command: submit, status, kill, and what ``heron metrics`` asks, in a home of its own that is
-removed at the end. It exits with 1 if anything of the topology is left behind, or if nothing was counted.
+Uses the ``heron`` command and a home folder of its own, which is removed at the end. Exits with 1 if a process or
+folder of the topology remains, or if no word was counted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def heron(*arguments: str) -> str:
-    """Run one command; its standard output. Raises CalledProcessError."""
+    """Run one command and return its standard output. Raises CalledProcessError."""
     print(f"$ heron {' '.join(arguments)}", flush=True)
     command = [sys.executable, "-m", "heron_cli", *arguments]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
@@ -40,9 +40,9 @@ def heron(*arguments: str) -> str:
 
 
 def metrics() -> dict[str, Any] | None:
-    """Totals by component, as ``heron metrics -o json`` gives them; None if nobody can tell at this moment.
+    """Return totals by component as in ``heron metrics -o json``, or None if the topology does not answer.
 
-    Asked for in this process: a new command each time would take its turn behind a topology that uses every core.
+    Asks in this process, since a new command would compete with a topology that uses every core.
     """
     try:
         cluster, address = connect_cluster("local")
@@ -53,13 +53,13 @@ def metrics() -> dict[str, Any] | None:
 
 
 def total(components: dict[str, Any], component: str, metric: str) -> int:
-    """The total of one metric over all its streams."""
+    """Return the total of a metric over all its streams."""
     values = components.get(component, {})
     return int(sum(v["total"] for name, v in values.items() if name.split("/")[0] == metric))
 
 
 def top_words(output: Path, number: int = 5) -> str:
-    """The most frequent words so far, from what the counters wrote."""
+    """Return the most frequent words of the counters' files."""
     counts: Counter[str] = Counter()
     for file in output.glob("counts-*.json"):
         counts.update(json.loads(file.read_text()))
@@ -67,7 +67,7 @@ def top_words(output: Path, number: int = 5) -> str:
 
 
 def watch(output: Path) -> int:
-    """A line every two seconds; the number of words counted."""
+    """Print a line every two seconds and return the number of words counted."""
     print(f"\n{'lines':>10} {'acked':>10} {'words':>12}   most frequent")
     counted = 0
     began = time.monotonic()
@@ -86,8 +86,8 @@ def watch(output: Path) -> int:
     return counted
 
 
-def left_behind(runtime: Path) -> list[str]:
-    """Processes of the topology that still live, and the folder of its sockets."""
+def find_leftovers(runtime: Path) -> list[str]:
+    """Return the processes of the topology that still run, and the folder of its sockets if it exists."""
     found = [f"folder {runtime}"] if runtime.exists() else []
     for process in psutil.process_iter(["cmdline"]):
         if any(f"heron:{NAME}:" in part for part in process.info["cmdline"] or ()):
@@ -96,7 +96,7 @@ def left_behind(runtime: Path) -> list[str]:
 
 
 def main() -> int:
-    """Submit, watch, kill, look for leftovers."""
+    """Submit the topology, watch it, kill it and check that nothing remains."""
     home = Path(tempfile.mkdtemp(prefix="heronry-demo-"))
     output = home / "output"
     output.mkdir()
@@ -124,12 +124,12 @@ def main() -> int:
         if submitted:
             subprocess.run([sys.executable, "-m", "heron_cli", "kill", "local", NAME], cwd=ROOT, check=False)
         shutil.rmtree(home, ignore_errors=True)
-    leftovers = left_behind(runtime)
+    leftovers = find_leftovers(runtime)
     for line in leftovers:
-        print(f"left behind: {line}", file=sys.stderr)
+        print(f"remains: {line}", file=sys.stderr)
     if not counted:
-        print("nothing was counted", file=sys.stderr)
-    print("nothing is left behind" if not leftovers else "")
+        print("no word was counted", file=sys.stderr)
+    print("no process or folder of the topology remains" if not leftovers else "")
     return 1 if leftovers or not counted else 0
 
 

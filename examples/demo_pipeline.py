@@ -1,9 +1,8 @@
-"""``make demo-pipeline``: one program online, in a batch and by micro-batches on Spark over the same novel, and the
-merged view of online and batch.
+"""``make demo-pipeline``: one program online, as a Spark batch, by micro-batches, and as a merged view.
 
-It goes through the front door (``heron submit local``, ``heron submit spark``, ``heron pipeline run``) in a home of its
-own that is removed at the end, and exits with 1 if any of the answers differs from a plain count. The jobs share a
-Spark that is kept warm meanwhile (``heron spark start``).
+Runs ``heron submit local``, ``heron submit spark`` and ``heron pipeline run`` over one novel, in a home folder of its
+own that is removed at the end. Exits with 1 if a result differs from a plain count. The jobs share a warm Spark
+(``heron spark start``).
 """
 
 from __future__ import annotations
@@ -32,20 +31,20 @@ SHOWN = 8
 
 
 def heron(*arguments: str) -> str:
-    """Run one command; its standard output. Raises CalledProcessError."""
+    """Run one command and return its standard output. Raises CalledProcessError."""
     print(f"$ heron {' '.join(arguments)}", flush=True)
     command = [sys.executable, "-m", "heron_cli", *arguments]
     return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 def online(output: Path) -> Counter[str]:
-    """What the topology counted, once it has said that no more will come."""
+    """Run the topology to its end and return its counts."""
     heron("submit", "local", PROGRAM, NAME, "--", str(output), TEXT)
     try:
         until = time.monotonic() + ONLINE_SECONDS
         while not finished(output / "online"):
             if time.monotonic() > until:
-                raise RuntimeError(f"the topology has not come to its end within {ONLINE_SECONDS} s")
+                raise RuntimeError(f"the topology did not finish within {ONLINE_SECONDS} s")
             time.sleep(0.2)
     finally:
         heron("kill", "local", NAME)
@@ -53,41 +52,41 @@ def online(output: Path) -> Counter[str]:
 
 
 def result(folder: Path) -> Counter[str]:
-    """What a job on Spark has written for the program's sink ``output``."""
+    """Return the counts that a Spark job wrote for the sink ``output``."""
     parts = [part.read_text() for part in (folder / "output").glob("*.json")]
     records = [json.loads(text) for part in parts for text in part.splitlines()]
     return Counter({record["key"]: record["value"] for record in records})
 
 
 def batch(output: Path) -> Counter[str]:
-    """What one batch counts over the whole of history."""
+    """Return the counts of one batch over all lines."""
     place = output / "batch"
     print(heron("submit", "spark", PROGRAM, NAME, "--output-path", str(place), "--", str(output), TEXT), end="")
     return result(place)
 
 
 def streaming(output: Path) -> Counter[str]:
-    """What two runs count: one over the first half of the lines, one that goes on when the other half has come."""
-    place, arriving, said = output / "streaming", output / "arriving", range(len(lines()))
+    """Return the counts of two runs: one over the first half of the lines, one that continues with the other half."""
+    place, arriving, all_lines = output / "streaming", output / "arriving", range(len(lines()))
     arriving.mkdir()
-    for name, numbers in (("first", said[: len(said) // 2]), ("second", said[len(said) // 2 :])):
+    for name, numbers in (("first", all_lines[: len(all_lines) // 2]), ("second", all_lines[len(all_lines) // 2 :])):
         (arriving / f"{name}.json").write_text("".join(json.dumps(line(number)) + "\n" for number in numbers))
-        told = heron(
+        printed = heron(
             "submit", "spark", PROGRAM, NAME, "--mode", "streaming", "--checkpoint", str(output / "checkpoint"),
             "--input-path", str(arriving), "--input-format", "json", "--output-path", str(place),
             "--", str(output), TEXT,
         )  # fmt: skip
-        print(f"{told.rstrip()}: {result(place).total()} words")
+        print(f"{printed.rstrip()}: {result(place).total()} words")
     return result(place)
 
 
 def merged(output: Path, to: dt.datetime) -> Counter[str]:
-    """The batch over the archive up to T, and the online buckets behind it."""
+    """Run the batch over the archive up to T and return the counts of the merged view."""
     print(heron("pipeline", "run", PROGRAM, NAME, "--to", to.isoformat(), "--", str(output), TEXT), end="")
     view = read_view(NAME)
     buckets = view.buckets()
     owners = Counter(bucket.owner for bucket in buckets)
-    print(f"merged view: {owners['batch']} counts of the batch before {to:%H:%M}, {owners['online']} online behind")
+    print(f"merged view: {owners['batch']} counts of the batch before {to:%H:%M}, {owners['online']} online after it")
     print(f"  {view.promise}")
     if not owners["batch"] or not owners["online"]:
         raise RuntimeError("the view is not merged: one of its layers is empty")
@@ -95,7 +94,7 @@ def merged(output: Path, to: dt.datetime) -> Counter[str]:
 
 
 def main() -> int:
-    """Three answers and the truth; 1 if they differ."""
+    """Compare the results with a plain count and return the exit code."""
     home = Path(tempfile.mkdtemp(prefix="heronry-demo-"))
     os.environ["HERONRY_HOME"] = str(home / "home")
     output = home / "output"

@@ -1,10 +1,10 @@
-"""Word count whose state is kept: every line counts once, whatever dies while it is read.
+"""Word count with ``EFFECTIVELY_ONCE``: each line counts once, also when processes die.
 
     heron submit local examples/exact_words.py ExactWords -- LINES COUNTS
 
-Reads the files of the folder LINES, and those that come, and writes each word's count into the folder COUNTS, a file
-of JSON lines for each checkpoint and task. Kill any of its processes: all tasks go on from the last checkpoint, and
-each count appears once.
+Reads the files of the folder LINES, including later ones, and writes the count of each word into the folder COUNTS, as
+a file of JSON lines for each checkpoint and task. Kill any of its processes: all tasks return to the last checkpoint,
+and each count appears once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from heronry.connect.files import FileLines, JsonLinesSink
 
 
 class Split(BasicBolt):
-    """Lines to words."""
+    """Split lines into words."""
 
     outputs = ("word",)
 
@@ -28,7 +28,7 @@ class Split(BasicBolt):
 
 
 class Count(BasicBolt):
-    """Words to their counts so far, which are kept."""
+    """Count each word in keyed state."""
 
     outputs = ("word", "count")
 
@@ -42,7 +42,7 @@ class Count(BasicBolt):
 class ExactWords(Topology):
     """lines -> words -> counts -> files."""
 
-    # Paths as the shell that submits sees them: tasks run in a folder of their own.
+    # Paths relative to the shell that submits: tasks run in a folder of their own.
     _lines, _counts = (os.path.abspath(path) for path in (sys.argv[1:] + ["lines", "counts"][len(sys.argv) - 1 :]))
     config = {
         Config.TOPOLOGY_RELIABILITY_MODE: Config.EFFECTIVELY_ONCE,

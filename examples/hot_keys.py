@@ -1,12 +1,12 @@
-"""Counting keys of which one is far more frequent than all others: partial key grouping, and the step that merges.
+"""Count keys of which one is very frequent, with partial key grouping and a bolt that merges partial counts.
 
     heron submit local examples/hot_keys.py HotKeys -- OUTPUT [EVENTS]
 
-Half of all events are of one page. With fields grouping one task would get half of everything, however many there are;
-with ``Grouping.partial_key`` each page has two tasks, and every emitter takes the one that has got less from it. So two
-tasks hold a part of a page's count, and ``Merge`` adds the parts: it reads their increments with fields grouping. A
-count keeps the events it stands for *unacked* until it hands its increment on, anchored to them: nothing is lost when a
-task dies. ``OUTPUT/pages.json`` has the sums, ``OUTPUT/share-<task>.txt`` how many events each counting task got.
+Half of all events are of one page. With fields grouping one task would receive half of the stream, whatever the
+parallelism. With ``Grouping.partial_key`` each page has two tasks, and an emitter sends to the one that has received
+less from it. So two tasks hold a part of a page's count, and ``Merge`` reads their increments with fields grouping and
+adds them. ``Count`` keeps events unacked until it emits their increment, anchored to them, so nothing is lost when a
+task dies. ``OUTPUT/pages.json`` has the sums, and ``OUTPUT/share-<task>.txt`` the events of each counting task.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ PAGES = 1000
 
 
 def page(number: int) -> str:
-    """The page of an event: every second one is the start page."""
+    """Return the page of an event. Every second event is of the start page."""
     return HOT if number % 2 else f"/page/{random.Random(number).randrange(PAGES)}"
 
 
 class Events(Spout):
-    """EVENTS numbered events; a failed one is emitted again."""
+    """Emit EVENTS numbered events, and failed ones again."""
 
     outputs = ["page"]
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """From the first event on."""
+        """Start with the first event."""
         self.number, self.events = 0, config["user.events"]
         self.again: deque[int] = deque()
 
     def next_tuple(self) -> None:
-        """One event."""
+        """Emit one event."""
         if self.again:
             number = self.again.popleft()
         elif self.number < self.events:
@@ -51,29 +51,29 @@ class Events(Spout):
         self.emit([page(number)], tup_id=number)
 
     def fail(self, tup_id: int, reason: Any) -> None:
-        """Once more."""
+        """Emit the event again later."""
         self.again.append(tup_id)
 
 
 class Count(Bolt):
-    """Counts its part of each page; hands the increments on with each tick."""
+    """Count a part of each page, and emit the increments with each tick."""
 
     outputs = ["page", "increment"]
     config = {"topology.tick.tuple.freq.secs": 0.2}
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Nothing is counted yet."""
+        """Start without counts."""
         self.waiting: dict[str, list[Any]] = {}
         self.share = 0
         self.file = Path(config["user.output"], f"share-{context.get_task_id()}.txt")
 
     def process(self, tup: Any) -> None:
-        """Keep it: it is acked with the increment that it is part of."""
+        """Keep the event unacked until its increment is emitted."""
         self.waiting.setdefault(tup.values[0], []).append(tup)
         self.share += 1
 
     def process_tick(self, tup: Any) -> None:
-        """One increment for each page."""
+        """Emit one increment for each page, anchored to its events."""
         for name, tuples in self.waiting.items():
             self.emit([name, len(tuples)], anchors=tuples)
             for each in tuples:
@@ -83,22 +83,22 @@ class Count(Bolt):
 
 
 class Merge(BasicBolt):
-    """Adds the parts of each page."""
+    """Add the increments of each page."""
 
     outputs: list[str] = []
     config = {"topology.tick.tuple.freq.secs": 0.5}
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """No sums yet."""
+        """Start without sums."""
         self.sums: Counter[str] = Counter()
         self.file = Path(config["user.output"], "pages.json")
 
     def process(self, tup: Any) -> None:
-        """One increment."""
+        """Add one increment."""
         self.sums[tup.values[0]] += tup.values[1]
 
     def process_tick(self, tup: Any) -> None:
-        """A reader sees the old sums or the new, never a part."""
+        """Replace the file of sums atomically."""
         temporary = self.file.with_suffix(".tmp")
         temporary.write_text(json.dumps(self.sums))
         os.replace(temporary, self.file)
@@ -110,7 +110,7 @@ class HotKeys(Topology):
     _arguments = dict(enumerate(sys.argv[1:]))
     config = {
         "topology.reliability.mode": "ATLEAST_ONCE",
-        "user.output": os.path.abspath(_arguments.get(0, ".")),  # as the shell that submits sees it
+        "user.output": os.path.abspath(_arguments.get(0, ".")),  # relative to the shell that submits
         "user.events": int(_arguments.get(1, 100_000)),
     }
 

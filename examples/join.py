@@ -1,9 +1,9 @@
-"""A join with several anchors: an order and its payment, from two spouts, become one tuple that hangs on both.
+"""A join with several anchors: an order and its payment, from two spouts, become one tuple anchored to both.
 
     heron submit local examples/join.py Orders -- OUTPUT [ORDERS]
 
-Both sides come to the same task by their order number (fields grouping). The joiner keeps the side that came first,
-*unacked*; when the other comes it emits the pair anchored to both and acks both. If the pair fails downstream, both
+Fields grouping by order number sends both sides to the same task. The bolt keeps the side that arrives first unacked.
+When the other side arrives, it emits the pair anchored to both, and acks both. If the pair fails downstream, both
 spouts emit again.
 """
 
@@ -18,20 +18,20 @@ from heronry import BasicBolt, Bolt, Grouping, Spout, Topology
 
 
 class NumberedSpout(Spout):
-    """Emits (order, detail) once for each order; again when it fails."""
+    """Emit (order, detail) once for each order, and failed ones again."""
 
     outputs = ["order", "detail"]
     label = ""
     stride = 1
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """A fixed walk over all orders: ``stride`` is coprime to their number, so each comes once."""
+        """Visit each order once, in steps of ``stride``, which is coprime to the number of orders."""
         self.orders = config["user.orders"]
         self.position = 0
         self.again: list[int] = []
 
     def next_tuple(self) -> None:
-        """One order."""
+        """Emit one order."""
         if self.again:
             order = self.again.pop()
         elif self.position < self.orders:
@@ -42,33 +42,33 @@ class NumberedSpout(Spout):
         self.emit([order, f"{self.label} {order}"], tup_id=order)
 
     def fail(self, tup_id: int) -> None:
-        """Once more."""
+        """Emit the order again later."""
         self.again.append(tup_id)
 
 
 class OrderSpout(NumberedSpout):
-    """Orders, in their own order."""
+    """Orders in ascending order."""
 
     label = "order"
 
 
 class PaymentSpout(NumberedSpout):
-    """Payments, in quite another."""
+    """Payments in another order."""
 
     label, stride = "payment", 7
 
 
 class JoinBolt(Bolt):
-    """Holds the side that came first until the other comes."""
+    """Keep one side of an order until the other arrives."""
 
     outputs = ["order", "ordered", "paid"]
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Nobody waits."""
+        """Start without waiting sides."""
         self.waiting: dict[tuple[str, int], Any] = {}
 
     def process(self, tup: Any) -> None:
-        """Join, or wait."""
+        """Emit the pair if the other side has arrived; else keep the tuple."""
         order = tup.values[0]
         other_side = "payments" if tup.component == "orders" else "orders"
         other = self.waiting.pop((other_side, order), None)
@@ -82,20 +82,20 @@ class JoinBolt(Bolt):
 
 
 class PairBolt(BasicBolt):
-    """Appends each pair to a file."""
+    """Append each pair to a file."""
 
     outputs: list[str] = []
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """One file a task, line buffered."""
+        """Open one file for each task, line buffered."""
         self.file = Path(config["user.output"], f"pairs-{context.get_task_id()}.txt").open("a", buffering=1)
 
     def process(self, tup: Any) -> None:
-        """One line."""
+        """Write one line."""
         self.file.write("\t".join(map(str, tup.values)) + "\n")
 
     def close(self) -> None:
-        """Nothing is left in a buffer."""
+        """Close the file."""
         self.file.close()
 
 
@@ -105,7 +105,7 @@ class Orders(Topology):
     _arguments = dict(enumerate(sys.argv[1:]))
     config = {
         "topology.reliability.mode": "ATLEAST_ONCE",
-        "user.output": os.path.abspath(_arguments.get(0, ".")),  # as the shell that submits sees it
+        "user.output": os.path.abspath(_arguments.get(0, ".")),  # relative to the shell that submits
         "user.orders": int(_arguments.get(1, 1000)),
     }
 

@@ -1,12 +1,12 @@
-"""One program run three ways: word count of a novel, online, over history on Spark, and as the merged answer of both.
+"""Word count of a novel online, as a Spark batch over history, and as the merged view of both.
 
     heron submit local examples/pipeline_words.py words -- OUTPUT TEXT      # online; also fills OUTPUT/archive
     heron submit spark examples/pipeline_words.py words --output-path OUTPUT/batch -- OUTPUT TEXT
-    heron pipeline run examples/pipeline_words.py words --to TIME -- OUTPUT TEXT   # the batch owns what is before TIME
+    heron pipeline run examples/pipeline_words.py words --to TIME -- OUTPUT TEXT  # the batch owns times before TIME
 
-OUTPUT is a folder for results, TEXT the novel, both as whole paths: tasks run elsewhere.
-Line n of the novel was written at second n of 1 January 2026, so that there is a past and a present. ``make
-demo-pipeline`` does all three and compares them.
+OUTPUT is a folder for results and TEXT the novel, both as absolute paths, since tasks run in folders of their own. Line
+n of the novel has the event time of second n of 1 January 2026, so there is a past and a present. ``make
+demo-pipeline`` runs all three and compares them.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from heronry.streamlet import Builder, archive, sequence, to_files, view
 
 _arguments = dict(enumerate(sys.argv[1:]))
 OUTPUT = Path(_arguments.get(0, "pipeline-words"))
-TEXT = Path(_arguments.get(1, Path(__file__).parent / "data" / "northanger_abbey.txt"))  # where nothing was shipped
+TEXT = Path(_arguments.get(1, Path(__file__).parent / "data" / "northanger_abbey.txt"))
 NEW_YEAR = 1_767_225_600  # seconds since 1970
 BUCKET_SECONDS = 600
 
 
 @cache
 def lines() -> list[str]:
-    """The novel; read where it is needed, once."""
+    """Return the lines of the novel, which is read once in each process."""
     return TEXT.read_text().splitlines()
 
 
 def line(number: int) -> dict[str, Any]:
-    """One line and when it was written."""
+    """Return a line with its event time."""
     return {"time": NEW_YEAR + number, "text": lines()[number]}
 
 
 def split(record: dict[str, Any]) -> list[str]:
-    """Its words in lower case."""
+    """Return the words of a line in lower case."""
     return re.findall(r"[a-z']+", record["text"].lower())
 
 

@@ -1,8 +1,8 @@
-"""The word count of the Heron paper (section 7.3): random words of a dictionary of 175 000, counted.
+"""Word count of the Heron paper (section 7.3): random words of a dictionary of 175 000 words.
 
     heron submit local examples/random_words.py RandomWordCount
 
-A spout picks a word at random in every call and is as fast as it is let; each counter keeps a map from word to count.
+The spout emits a random word in each call, as fast as it can. Each counting task keeps a map from word to count.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DICTIONARY_WORDS = 175_000
 
 
 def dictionary(size: int = DICTIONARY_WORDS, seed: int = 1) -> list[str]:
-    """``size`` distinct lower-case words of 4 to 12 letters; the same for the same seed, on every machine."""
+    """Return ``size`` distinct lower-case words of 4 to 12 letters, determined by the seed."""
     rng = random.Random(seed)
     words: set[str] = set()
     while len(words) < size:
@@ -26,31 +26,31 @@ def dictionary(size: int = DICTIONARY_WORDS, seed: int = 1) -> list[str]:
 
 
 class RandomWordSpout(Spout):
-    """Emits a word of the dictionary, chosen at random."""
+    """Emit random words of the dictionary."""
 
     outputs = ["word"]
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Make the dictionary, once."""
+        """Make the dictionary."""
         self.words = dictionary(config.get("user.dictionary", DICTIONARY_WORDS))
         self.choose = random.Random(config.get("user.seed")).choice
 
     def next_tuple(self) -> None:
-        """One word a call, as in the paper."""
+        """Emit one word, as in the paper."""
         self.emit((self.choose(self.words),))
 
 
 class CountBolt(BatchBolt):
-    """Counts words, a batch at a time."""
+    """Count words by batches."""
 
     outputs: list[str] = []
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """An empty map."""
+        """Start without counts."""
         self.counts: Counter[str] = Counter()
 
     def process_batch(self, tuples: Any) -> None:
-        """A whole column at once: no object per tuple."""
+        """Count a whole column, without an object per tuple."""
         self.counts.update(tuples.column("word"))
 
 

@@ -2,10 +2,9 @@
 
     heron submit local examples/rtac.py Rtac -- OUTPUT [EVENTS_PER_SPOUT]
 
-A spout of events feeds a distributor, which passes (user, bucket of time) on by user; each user counter keeps the set
-of users it saw per bucket and tells the aggregator how many there are; the aggregator sums over the counters. Every
-event is acked through both hops. EVENTS_PER_SPOUT 0 (the default) means without end. The aggregator writes
-``OUTPUT/active-users.json`` on every tick.
+A distributor forwards the events of a spout as (user, bucket of time), grouped by user. Each user counter keeps the set
+of users of each bucket and reports its size to the aggregator, which adds the sizes. Events are acked through both
+hops. EVENTS_PER_SPOUT 0 (the default) means no limit. The aggregator writes ``OUTPUT/active-users.json`` at each tick.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ EVENTS_PER_BUCKET = 5_000
 
 
 class EventSpout(Spout):
-    """Events of random users, numbered; a failed event is emitted again."""
+    """Emit numbered events of random users, and failed ones again."""
 
     outputs = ["user", "number", "kind"]
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """The same events at every start: the seed is the task."""
+        """Start with the first event. The task id is the seed, so each start has the same events."""
         self.limit = config["user.events"]
         self.task = context.get_task_id()
         self.number = 0
         self.again: list[int] = []
 
     def next_tuple(self) -> None:
-        """One event, if there is one."""
+        """Emit one event."""
         if self.again:
             number = self.again.pop()
         elif self.limit == 0 or self.number < self.limit:
@@ -47,70 +46,70 @@ class EventSpout(Spout):
         self.emit((self.user_of(number), number, "click"), tup_id=number)
 
     def user_of(self, number: int) -> str:
-        """The user of an event, a fixed function of task and number."""
+        """Return the user of an event, determined by task and number."""
         return f"user-{random.Random(self.task * 1_000_003 + number).randrange(USERS)}"
 
     def fail(self, tup_id: int) -> None:
-        """Once more."""
+        """Emit the event again later."""
         self.again.append(tup_id)
 
 
 class DistributorBolt(Bolt):
-    """Reads the event and passes on who was active when; anchors and acks by hand."""
+    """Forward user and time of each event, with explicit anchors and acks."""
 
     outputs = ["user", "bucket"]
 
     def process(self, tup: Any) -> None:
-        """One event in, one activity out."""
+        """Emit user and bucket."""
         user, number, _ = tup.values
         self.emit((user, number // EVENTS_PER_BUCKET), anchors=[tup])
         self.ack(tup)
 
 
 class UserCountBolt(Bolt):
-    """The set of users of each bucket; tells the aggregator on a tick how large its sets are."""
+    """Keep the set of users of each bucket, and emit the sizes that changed at each tick."""
 
     outputs = ["task", "bucket", "users"]
     config = {"topology.tick.tuple.freq.secs": 1}
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """No users yet."""
+        """Start without users."""
         self.task = context.get_task_id()
         self.users: dict[int, set[str]] = defaultdict(set)
         self.changed: set[int] = set()
 
     def process(self, tup: Any) -> None:
-        """Remember the user; an event that comes twice changes nothing."""
+        """Add the user. A repeated event changes nothing."""
         user, bucket = tup.values
         self.users[bucket].add(user)
         self.changed.add(bucket)
         self.ack(tup)
 
     def process_tick(self, tup: Any) -> None:
-        """What changed since the last tick."""
+        """Emit the sizes that changed since the last tick."""
         for bucket in sorted(self.changed):
             self.emit((self.task, bucket, len(self.users[bucket])))
         self.changed.clear()
 
 
 class AggregatorBolt(BasicBolt):
-    """Sums the counters' numbers for each bucket."""
+    """Add the sizes of each bucket."""
 
     outputs: list[str] = []
     config = {"topology.tick.tuple.freq.secs": 1}
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Nothing yet."""
+        """Start without sizes."""
         self.file = Path(config["user.output"], "active-users.json")
         self.by_bucket: dict[int, dict[int, int]] = defaultdict(dict)
 
     def process(self, tup: Any) -> None:
-        """The newest number of one counter for one bucket."""
+        """Replace the size that a counter reported for a bucket."""
         task, bucket, users = tup.values
         self.by_bucket[bucket][task] = users
 
     def process_tick(self, tup: Any) -> None:
-        """Let others see the sums."""
+        """Replace the file of sums atomically."""
         sums = {bucket: sum(parts.values()) for bucket, parts in sorted(self.by_bucket.items())}
         temporary = self.file.with_suffix(".tmp")
         temporary.write_text(json.dumps(sums))
@@ -123,7 +122,7 @@ class Rtac(Topology):
     _arguments = dict(enumerate(sys.argv[1:]))
     config = {
         "topology.reliability.mode": "ATLEAST_ONCE",
-        "user.output": os.path.abspath(_arguments.get(0, ".")),  # as the shell that submits sees it
+        "user.output": os.path.abspath(_arguments.get(0, ".")),  # relative to the shell that submits
         "user.events": int(_arguments.get(1, 0)),
     }
 

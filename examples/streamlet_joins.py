@@ -1,10 +1,10 @@
-"""Joins as a streamlet program: which ad was clicked within the minute in which it was shown, and who paid for it.
+"""Joins as a streamlet program: which ad was clicked within the minute in which it was shown, and its advertiser.
 
     heron submit local examples/streamlet_joins.py ads -- OUTPUT [SHOWN]
     heron submit spark examples/streamlet_joins.py ads --output-path OUTPUT/batch -- OUTPUT [SHOWN]
 
-SHOWN ads (default 20000) are generated, and a click for some of them. OUTPUT gets ``clicked`` (shown ads with their
-click, or none, beside their advertiser) and ``late``. Both engines give the same.
+The program generates SHOWN ads (default 20000) and clicks for some of them. OUTPUT gets ``clicked`` (each ad with its
+advertiser and whether it was clicked) and ``late``. Both engines give the same results.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ ADVERTISERS = [{"ad": ad, "advertiser": name} for ad, name in enumerate(("Ann", 
 
 
 def show(number: int) -> dict[str, Any]:
-    """An ad is shown, each 100 ms of event time."""
+    """Return an ad. One is shown every 100 ms of event time."""
     return {"time": 1_700_000_000 + number / 10, "show": number, "ad": number % 7}
 
 
 def click(number: int) -> dict[str, Any]:
-    """One in three is clicked, up to 20 seconds later."""
+    """Return a click. One ad in three is clicked, up to 20 seconds later."""
     return {"time": 1_700_000_000 + number * 3 / 10 + number * 31 % 20, "show": number * 3}
 
 
-def told(found: Matched) -> dict[str, Any]:
-    """What is written of a pair."""
-    pair: Joined = found.record
+def to_row(match: Matched) -> dict[str, Any]:
+    """Return the output row of a pair and its advertiser."""
+    pair: Joined = match.record
     return {
         "show": pair.key,
         "minute": pair.start,
         "clicked": pair.right is not None,
-        "advertiser": found.row["advertiser"] if found.row else None,
+        "advertiser": match.row["advertiser"] if match.row else None,
     }
 
 
 def ad_of(pair: Joined) -> int:
-    """Every pair of a left join has a left side."""
+    """Return the ad of a pair; a left join always has a left side."""
     return int(pair.left["ad"])
 
 
 def own_ad(row: dict[str, Any]) -> int:
-    """The key of the table."""
+    """Return the key of a row of the table."""
     return int(row["ad"])
 
 
@@ -56,6 +56,6 @@ ads = Builder("ads")
 shown = ads.source(sequence(SHOWN, show), event_time="time", name="shown").key_by("show")
 clicks = ads.source(sequence(SHOWN // 3, click), event_time="time", name="clicks").key_by("show")
 pairs = shown.window(tumbling(60), allowed_lateness=120).join(clicks, "left", name="in_a_minute")
-named = pairs.lookup(ADVERTISERS, on=ad_of, key=own_ad, how="left", name="advertiser").map(told)
+named = pairs.lookup(ADVERTISERS, on=ad_of, key=own_ad, how="left", name="advertiser").map(to_row)
 named.sink(to_files(OUTPUT / "clicked"), name="clicked")
 pairs.late().sink(to_files(OUTPUT / "late"), name="late")

@@ -1,10 +1,10 @@
-"""State and timers for each key as a streamlet program: machines that have fallen silent.
+"""State and timers for each key as a streamlet program: alarms about silent machines.
 
     heron submit local examples/streamlet_process.py alarms -- OUTPUT [READINGS]
     heron submit spark examples/streamlet_process.py alarms --output-path OUTPUT/batch -- OUTPUT [READINGS]
 
-READINGS readings (default 20000) are generated, out of order by up to ten seconds. OUTPUT gets ``silent`` (one line
-each time a machine has said nothing for a minute) and ``late``. Both engines give the same.
+The program generates READINGS readings (default 20000), out of order by up to ten seconds. OUTPUT gets ``silent`` (a
+line each time a machine was silent for a minute) and ``late``. Both engines give the same results.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MACHINES = 40
 
 
 def reading(number: int) -> dict[str, Any]:
-    """What a machine says; now and then each of them is silent for two minutes."""
+    """Return a reading. Each machine is sometimes silent for two minutes."""
     machine = number * 7919 % MACHINES
     away = 120 if (number // 300 + machine) % 5 == 0 else 0
     time = 1_700_000_000 + number // 5 + away - number * 31 % 10
@@ -30,15 +30,15 @@ def reading(number: int) -> dict[str, Any]:
 
 
 class Alarm(Process):
-    """Says when a machine has been silent for a minute, and what it had said last."""
+    """Report a machine that was silent for a minute, with its last level."""
 
     def on_record(self, context: Context, record: Any) -> None:
-        """The timer is moved by each record."""
+        """Keep the level and move the timer."""
         context.state = record["level"]
         context.set_timer(context.time_ms + 60_000, "silent")
 
     def on_timer(self, context: Context, name: str) -> None:
-        """A minute without records."""
+        """Emit an alarm after a minute without records."""
         context.emit({"machine": context.key, "silent_since": context.time_ms - 60_000, "level": context.state})
         context.state = None
 

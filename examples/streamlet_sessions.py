@@ -1,10 +1,11 @@
-"""Session windows as a streamlet program: visits to a site, told from page views that come in any order.
+"""Session windows as a streamlet program: visits to a site, computed from page views in any order.
 
     heron submit local examples/streamlet_sessions.py visits -- OUTPUT [VIEWS]
     heron submit spark examples/streamlet_sessions.py visits --output-path OUTPUT/batch -- OUTPUT [VIEWS]
 
-VIEWS page views (default 20000) are generated; a visitor who has looked at nothing for 30 seconds has left. OUTPUT gets
-``visits`` (one line for each visit: visitor, start, end, number of pages) and ``late``. Both engines give the same.
+The program generates VIEWS page views (default 20000). A visit ends after 30 seconds without a page view. OUTPUT gets
+``visits`` (a line for each visit: visitor, start, end, number of pages) and ``late``. Both engines give the same
+results.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ VISITORS = 40
 
 
 def view(number: int) -> dict[str, Any]:
-    """A page view, up to ten seconds late; every visitor is away for a minute now and then."""
+    """Return a page view, up to ten seconds late. Each visitor is sometimes away for a minute."""
     visitor = number * 7919 % VISITORS
     minute = number // 300 + visitor
     away = 60 if minute % 5 == 0 else 0

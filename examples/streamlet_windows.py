@@ -1,10 +1,10 @@
-"""Windows of event time as a streamlet program: page views per site and minute, and who comes too late.
+"""Windows of event time as a streamlet program: page views by site and minute, and late records.
 
     heron submit local examples/streamlet_windows.py traffic -- OUTPUT [VIEWS]
 
-VIEWS page views (default 200000) are generated, one each 20 ms of event time, some of them up to 30 seconds late.
-OUTPUT gets four folders: ``minutes`` (views of each site and minute), ``visitors`` (distinct ones), ``late`` (what came
-after its window had closed), ``archive`` (every view, as Parquet by event hour, if pyarrow is installed).
+The program generates VIEWS page views (default 200000), one every 20 ms of event time, some up to 30 seconds late.
+OUTPUT gets four folders: ``minutes`` (views of each site and minute), ``visitors`` (distinct visitors), ``late`` (views
+after their window had closed), and ``archive`` (all views as Parquet by event hour, if pyarrow is installed).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SITES = ("home", "shop", "blog", "help")
 
 
 def view(number: int) -> dict[str, Any]:
-    """A page view: one of every thousand is as late as a phone that was in a tunnel."""
+    """Return a page view. One of a thousand is 30 seconds late."""
     late_ms = 30_000 if number % 1000 == 999 else number * 7919 % 3000
     return {
         "time": 1_700_000_000_000 + number * 20 - late_ms,

@@ -1,9 +1,10 @@
-"""Word count as a streamlet program: the same file runs online, over history, and in a unit test.
+"""Word count as a streamlet program: the same file runs online, over history and in a unit test.
 
     heron submit local examples/streamlet_word_count.py words -- PATH OUTPUT
     heron submit local examples/streamlet_word_count.py words --dry-run
 
-PATH is a text file or a folder of them, OUTPUT a folder for the results (JSON lines; the last line of a word counts).
+PATH is a text file or a folder of text files. OUTPUT is a folder for the results: JSON lines, of which the last line of
+a word has its count.
 """
 
 from __future__ import annotations

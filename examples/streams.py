@@ -1,8 +1,8 @@
-"""Several streams and direct grouping: bad readings go to a stream of their own, good ones to a chosen task.
+"""Several streams and direct grouping: bad readings have a stream of their own, good ones go to a chosen task.
 
     heron submit local examples/streams.py Sensors -- OUTPUT [READINGS]
 
-The router picks the archive task itself (by the sensor's number), which is what a direct stream is for.
+The router names the archive task of each tuple, by the number of the sensor. This needs a direct stream.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from heronry import BasicBolt, Bolt, Grouping, Spout, Stream, Topology
 
 
 class SensorSpout(Spout):
-    """Readings of 16 sensors; every tenth reading is broken and goes to the stream ``broken``."""
+    """Emit readings of 16 sensors. Every tenth reading is broken and goes to the stream ``broken``."""
 
     outputs = [Stream(fields=["sensor", "value"]), Stream(fields=["sensor", "text"], name="broken")]
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Readings are numbered from 0."""
+        """Start with reading 0."""
         self.number, self.limit = 0, config["user.readings"]
         self.again: list[int] = []
 
     def next_tuple(self) -> None:
-        """One reading."""
+        """Emit one reading."""
         if self.again:
             number = self.again.pop()
         elif self.number < self.limit:
@@ -39,52 +39,52 @@ class SensorSpout(Spout):
             self.emit([number % 16, number], tup_id=number)
 
     def fail(self, tup_id: int) -> None:
-        """Once more."""
+        """Emit the reading again later."""
         self.again.append(tup_id)
 
 
 class RouterBolt(Bolt):
-    """Sends each sensor's readings to one archive task, which it names."""
+    """Send the readings of each sensor to one archive task."""
 
     outputs = [Stream(fields=["sensor", "value"], name="to_archive", direct=True)]
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Who can be named."""
+        """Look up the archive tasks."""
         self.tasks = context.get_component_tasks("archive")
 
     def process(self, tup: Any) -> None:
-        """The sensor decides."""
+        """Choose the task by the sensor."""
         sensor, _ = tup.values
         self.emit(tup.values, stream="to_archive", anchors=[tup], direct_task=self.tasks[sensor % len(self.tasks)])
         self.ack(tup)
 
 
 class ArchiveBolt(BasicBolt):
-    """Appends what it gets to a file of its own."""
+    """Append tuples to a file of the task."""
 
     outputs: list[str] = []
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """One file a task, line buffered."""
+        """Open one file for each task, line buffered."""
         name = f"{context.get_component_id()}-{context.get_task_id()}.txt"
         self.file = Path(config["user.output"], name).open("a", buffering=1)
 
     def process(self, tup: Any) -> None:
-        """One line."""
+        """Write one line."""
         self.file.write(f"{tup.values[0]} {tup.values[1]}\n")
 
     def close(self) -> None:
-        """Nothing is left in a buffer."""
+        """Close the file."""
         self.file.close()
 
 
 class Sensors(Topology):
-    """readings -> router -> archive (direct); broken readings -> a bin of their own."""
+    """readings -> router -> archive (direct); broken readings -> bin."""
 
     _arguments = dict(enumerate(sys.argv[1:]))
     config = {
         "topology.reliability.mode": "ATLEAST_ONCE",
-        "user.output": os.path.abspath(_arguments.get(0, ".")),  # as the shell that submits sees it
+        "user.output": os.path.abspath(_arguments.get(0, ".")),  # relative to the shell that submits
         "user.readings": int(_arguments.get(1, 1000)),
     }
 

@@ -1,11 +1,10 @@
-"""Word count over a file, at least once: a reliable spout that remembers its offset, a splitter, a counter.
+"""Word count over a file with ``ATLEAST_ONCE``: a reliable spout that stores its offset, a splitter and a counter.
 
     heron submit local examples/word_count.py WordCount --name words -- PATH OUTPUT [ROUNDS]
 
-Each line is a tuple whose message id is its number. A line that fails is emitted again; the number below which every
-line is acked is written to ``OUTPUT/offset-<task>`` now and then (never once a tuple), so that a restarted spout goes
-on from there. Each counter writes ``OUTPUT/counts-<task>.json`` on a tick. ROUNDS (default 1) reads the text that
-often; 0 is for ever.
+Each line is a tuple whose message id is its number. The spout emits failed lines again. From time to time it writes the
+number below which every line is acked to ``OUTPUT/offset-<task>``, where a restarted spout continues. Each counter
+writes ``OUTPUT/counts-<task>.json`` at a tick. The spout reads the text ROUNDS times (default 1; 0: without end).
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ SAVE_EVERY = 10_000
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """A reader sees the old text or the new, never a part."""
+    """Replace a file in one step, so that readers see the old or the new text."""
     temporary = path.with_suffix(".tmp")
     temporary.write_text(text)
     os.replace(temporary, path)
 
 
 class LineSpout(Spout):
-    """Emits the lines of ``user.path``; with several tasks, each takes every n-th line."""
+    """Emit the lines of ``user.path``. Of n tasks, each emits every n-th line."""
 
     outputs = ["number", "line"]
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Read the text and go on after the last saved offset."""
+        """Read the text and continue at the saved offset."""
         peers = context.get_component_tasks(context.get_component_id())
         self.share, self.of = peers.index(context.get_task_id()), len(peers)
         self.lines = Path(config["user.path"]).read_text().splitlines()
@@ -50,7 +49,7 @@ class LineSpout(Spout):
         self.acked: set[int] = set()
 
     def next_tuple(self) -> None:
-        """Emit failed lines first, then new ones, a handful per call."""
+        """Emit failed lines, then new ones, up to 64 in a call."""
         for _ in range(LINES_PER_CALL):
             if self.again:
                 number = self.again.popleft()
@@ -62,7 +61,7 @@ class LineSpout(Spout):
             self.emit([number, self.lines[number % len(self.lines)]], tup_id=number)
 
     def ack(self, tup_id: int) -> None:
-        """Move the offset over every line that is done without a gap."""
+        """Advance the offset over all lines that are acked without a gap."""
         self.acked.add(tup_id)
         while self.done in self.acked:
             self.acked.remove(self.done)
@@ -71,43 +70,43 @@ class LineSpout(Spout):
             self.save()
 
     def fail(self, tup_id: int, reason: Any) -> None:
-        """Emit the line again."""
+        """Emit the line again later."""
         self.log.info("line %d failed (%s): emitting it again", tup_id, reason.kind)
         self.again.append(tup_id)
 
     def deactivate(self) -> None:
-        """A good moment to remember where we are."""
+        """Save the offset while the spout is paused."""
         self.save()
 
     def close(self) -> None:
-        """The last one."""
+        """Save the offset at the end."""
         self.save()
 
     def save(self) -> None:
-        """Remember the offset."""
+        """Write the offset to its file."""
         write_atomically(self.offset_file, str(self.done))
         self.saved = self.done
 
 
 class SplitBolt(BasicBolt):
-    """Lines to lower-case words; anchoring and acks are BasicBolt's."""
+    """Split lines into lower-case words. BasicBolt anchors and acks."""
 
     outputs = ["word"]
 
     def process(self, tup: Any) -> None:
-        """One tuple for each word."""
+        """Emit each word."""
         for word in re.findall(r"[a-z']+", tup.values[1].lower()):
             self.emit([word])
 
 
 class CountBolt(BasicBolt):
-    """Counts each word and writes the counts on every tick that finds new ones."""
+    """Count words, and write the counts at a tick if they changed."""
 
     outputs = ["word", "count"]
     config = {"topology.tick.tuple.freq.secs": 0.5}
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Start from nothing: what was counted before a crash comes again only if it was not acked."""
+        """Start without counts. After a crash, only unacked words are emitted again."""
         self.counts: Counter[str] = Counter()
         self.file = Path(config["user.output"], f"counts-{context.get_task_id()}.json")
         self.changed = False
@@ -118,7 +117,7 @@ class CountBolt(BasicBolt):
         self.changed = True
 
     def process_tick(self, tup: Any) -> None:
-        """Let others see the counts."""
+        """Write the counts."""
         if self.changed:
             write_atomically(self.file, json.dumps(self.counts))
             self.changed = False
@@ -130,7 +129,7 @@ class WordCount(Topology):
     _arguments = dict(enumerate(sys.argv[1:]))
     config = {
         "topology.reliability.mode": "ATLEAST_ONCE",
-        # Paths as the shell that submits sees them: tasks run in a folder of their own.
+        # Paths relative to the shell that submits: tasks run in a folder of their own.
         "user.path": os.path.abspath(_arguments.get(0, TEXT)),
         "user.output": os.path.abspath(_arguments.get(1, ".")),
         "user.rounds": int(_arguments.get(2, 1)),

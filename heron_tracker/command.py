@@ -16,45 +16,52 @@ from heron_runtime.model.ids import is_safe_name
 
 
 def tracker(
-    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="Port to listen on, 0 for a free one.")] = 8888,
+    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="Port to listen on. 0: any free port.")] = 8888,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     cluster: Annotated[
         list[str] | None,
-        typer.Option("--cluster", metavar="NAME=STORE_URL", help="Follow this cluster; may be repeated."),
+        typer.Option("--cluster", metavar="NAME=STORE_URL", help="Cluster to follow. Default: local. Repeatable."),
     ] = None,
     store_credential: Annotated[
         list[str] | None,
         typer.Option(
             "--store-credential", metavar="NAME=FILE",
-            help="File of mode 0400 with a credential to read that cluster's store.",
+            help="File (mode 0400) with the credential to read the store of a cluster.",
         ),
     ] = None,
     home: Annotated[
-        Path | None, typer.Option("--home", help="Folder of the topologies and of the local cluster.")
+        Path | None, typer.Option("--home", help="Home folder. Default: HERONRY_HOME.")
     ] = None,
     history: Annotated[
-        Path | None, typer.Option("--history", help="Folder of histories (default: history/ in the home).")
+        Path | None, typer.Option("--history", help="Folder of the history. Default: history/ in the home folder.")
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option("--allow-host", metavar="NAME", help="Answer to this host name as well; may be repeated."),
+        typer.Option("--allow-host", metavar="NAME", help="Further host name to answer to. Repeatable."),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option("--token-file", metavar="FILE", help="Require a token of this file.")
+        Path | None, typer.Option("--token-file", metavar="FILE", help="Require a token of this file (mode 0400).")
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log requests.")] = False,
     connections_per_address: Annotated[
         int,
         typer.Option(
             "--connections-per-address", min=0, max=999_999, metavar="NUMBER",
-            help="Connections of one client address at a time, 0: no limit.",
+            help="Connections of one client address at a time. 0: no limit.",
         ),
     ] = 256,
     unread_seconds: Annotated[
-        float, typer.Option("--unread-seconds", min=1, max=86_400, help="Time for a client to read on.")
+        float,
+        typer.Option(
+            "--unread-seconds", min=1, max=86_400, metavar="SECONDS",
+            help="Disconnect a client that has read nothing for this time.",
+        ),
     ] = 60.0,
 ) -> None:  # fmt: skip
-    """Serve the REST interface and the web page until Ctrl-C."""
+    """Serve the REST interface and the web page until Ctrl-C.
+
+    Example: heron tracker --port 8889
+    """
     from heron_control.web.serving import ConnectionLimits
     from heron_tracker.server import TrackerOptions, serve
 

@@ -1,4 +1,4 @@
-"""An alert when more than a fifth of a service's requests fail in five minutes, and one when that is over.
+"""An alert when more than a fifth of a service's requests fail within five minutes, and one when it recovers.
 
 heron submit local examples/cookbook/alerts.py alerts -- DATA OUTPUT
 """
@@ -9,20 +9,20 @@ from typing import Any
 from heronry.streamlet import Builder, Context, files, mean, sliding, to_files
 
 DATA, OUTPUT = sys.argv[1:3] if len(sys.argv) > 2 else ("examples/cookbook/data", "out")
-TOO_MANY = 0.2
+MAX_RATE = 0.2
 
 
 def failed(request: dict[str, Any]) -> int:
-    """The mean of this is the rate."""
+    """Return 1 for a failed request. The mean is the rate of failures."""
     return int(request["status"] >= 500)
 
 
 def changes(context: Context, rate: Any) -> None:
-    """The state is whether the alert is on; a rate that stays on its side says nothing."""
-    is_on = rate.value > TOO_MANY
+    """Emit a change of the alert. The state is whether it is on."""
+    is_on = rate.value > MAX_RATE
     if is_on != bool(context.state):
-        told = "failing" if is_on else "well again"
-        context.emit({"service": context.key, "minute_ms": rate.end, "is": told, "rate": round(rate.value, 3)})
+        state = "failing" if is_on else "recovered"
+        context.emit({"service": context.key, "minute_ms": rate.end, "is": state, "rate": round(rate.value, 3)})
     context.state = is_on or None
 
 

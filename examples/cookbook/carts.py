@@ -1,4 +1,4 @@
-"""Carts that were left: something was put into one, and for half an hour nothing was bought. State and a timer by key.
+"""Abandoned carts: users who added an item and did nothing for half an hour. State and a timer by key.
 
 heron submit local examples/cookbook/carts.py carts -- DATA OUTPUT
 """
@@ -12,11 +12,11 @@ DATA, OUTPUT = sys.argv[1:3] if len(sys.argv) > 2 else ("examples/cookbook/data"
 PATIENCE_MS = 30 * 60 * 1000
 
 
-class Left(Process):
-    """Records of a user come in order of event time, on every engine."""
+class Abandoned(Process):
+    """Handlers of the records and the timer of a user, in order of event time on every engine."""
 
     def on_record(self, context: Context, record: Any) -> None:
-        """The state is the list of items."""
+        """Update the list of items, which is the state, and move the timer."""
         items = list(context.state or ())
         if record["event"] == "add":
             items.append(record["item"])
@@ -31,11 +31,13 @@ class Left(Process):
             context.cancel_timer()
 
     def on_timer(self, context: Context, name: str) -> None:
-        """Nothing has happened since."""
+        """Emit the cart that was left."""
         context.emit({"user": context.key, "since_ms": context.time_ms - PATIENCE_MS, "items": context.state})
         context.state = None
 
 
 carts = Builder("carts")
 events = carts.source(files(f"{DATA}/carts", "json"), event_time="time", name="events")
-events.key_by("user").process(Left, allowed_lateness=60, name="left").sink(to_files(f"{OUTPUT}/carts"), name="left_out")
+events.key_by("user").process(Abandoned, allowed_lateness=60, name="left").sink(
+    to_files(f"{OUTPUT}/carts"), name="left_out"
+)

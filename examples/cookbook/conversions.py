@@ -1,4 +1,4 @@
-"""Which click led to a purchase? Clicks and purchases of one user and item, with no gap of more than half an hour.
+"""Clicks that led to a purchase: of one user and item, without a gap of more than half an hour.
 
 heron submit local examples/cookbook/conversions.py conversions -- DATA OUTPUT
 """
@@ -10,16 +10,16 @@ from heronry.streamlet import Builder, Joined, files, session, to_files
 DATA, OUTPUT = sys.argv[1:3] if len(sys.argv) > 2 else ("examples/cookbook/data", "out")
 
 
-def told(pair: Joined) -> dict[str, object]:
-    """A left join: every pair has a click, and some a purchase, which may have come before it."""
+def to_row(pair: Joined) -> dict[str, object]:
+    """Return the row of a pair. Each pair has a click, and some have a purchase, perhaps an earlier one."""
     user, item = pair.key
-    led = pair.right is not None and pair.right["time"] >= pair.left["time"]
-    price = pair.right["price"] if led else None
+    bought = pair.right is not None and pair.right["time"] >= pair.left["time"]
+    price = pair.right["price"] if bought else None
     return {"user": user, "item": item, "ad": pair.left["ad"], "clicked": pair.left["time"], "price": price}
 
 
 def user_and_item(record: dict[str, object]) -> tuple[object, object]:
-    """The key of both sides."""
+    """Return the key of both sides."""
     return record["user"], record["item"]
 
 
@@ -27,4 +27,4 @@ conversions = Builder("conversions")
 clicks = conversions.source(files(f"{DATA}/clicks", "json"), event_time="time", name="clicks")
 purchases = conversions.source(files(f"{DATA}/purchases", "json"), event_time="time", name="purchases")
 pairs = clicks.key_by(user_and_item).window(session(1800)).join(purchases.key_by(user_and_item), "left", name="pairs")
-pairs.map(told).sink(to_files(f"{OUTPUT}/conversions"), name="conversions_out")
+pairs.map(to_row).sink(to_files(f"{OUTPUT}/conversions"), name="conversions_out")

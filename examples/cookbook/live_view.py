@@ -1,7 +1,7 @@
-"""Views by page that can be asked while they are counted: a view, by buckets of an hour.
+"""Page views in a view that can be queried while they are counted, by buckets of an hour.
 
 heron submit local examples/cookbook/live_view.py pages -- DATA OUTPUT
-python -m examples.cookbook.live_view_read OUTPUT
+heron pipeline top OUTPUT/pages
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Each event once, though its sender may repeat it: one for each id and day, as csv in a folder for each state.
+"""Remove repeated events: keep one for each id and day, as csv in a folder for each state.
 
 heron submit local examples/cookbook/once.py once -- DATA OUTPUT
 """

@@ -1,4 +1,4 @@
-"""Typed records from dirty lines: what has not the declared fields is put aside with the reason, all others count.
+"""Typed records from dirty lines: records without the declared fields are put aside with the reason.
 
 heron submit local examples/cookbook/readings.py readings -- DATA OUTPUT
 """
@@ -14,7 +14,7 @@ DATA, OUTPUT = sys.argv[1:3] if len(sys.argv) > 2 else ("examples/cookbook/data"
 
 @dataclass
 class Reading:
-    """What a line must hold; other fields are left out."""
+    """Fields of a line; other fields are dropped."""
 
     sensor: int
     at: dt.datetime

@@ -1,4 +1,4 @@
-"""Revenue by country: orders, enriched from a small table of customers. Who is not in it counts as unknown.
+"""Revenue by country: orders, enriched from a small table of customers. Missing customers count as unknown.
 
 heron submit local examples/cookbook/revenue.py revenue -- DATA OUTPUT
 """
@@ -12,9 +12,9 @@ ORDER = {"order": "int", "customer": "int", "cents": "int"}
 CUSTOMER = {"customer": "int", "name": "str", "country": "str"}
 
 
-def country(found: Matched) -> str:
-    """Behind a left lookup there is a row or None."""
-    return str(found.row["country"]) if found.row else "unknown"
+def country(match: Matched) -> str:
+    """Return the country of the row, which is None without a match."""
+    return str(match.row["country"]) if match.row else "unknown"
 
 
 revenue = Builder("revenue")
@@ -22,6 +22,6 @@ revenue = Builder("revenue")
     revenue.source(files(f"{DATA}/orders", "csv", schema=ORDER), name="orders")
     .lookup(files(f"{DATA}/customers.csv", "csv", schema=CUSTOMER), on="customer", how="left", name="customer")
     .key_by(country)
-    .sum_by_key(lambda found: found.record["cents"], name="sum", updates=False)
+    .sum_by_key(lambda match: match.record["cents"], name="sum", updates=False)
     .sink(to_files(f"{OUTPUT}/revenue"), name="revenue_out")
 )

@@ -1,4 +1,4 @@
-"""Bytes by host and ten minutes; what comes when its window is closed is put aside, not lost.
+"""Bytes by host and ten minutes; records that arrive after their window has closed are put aside.
 
 heron submit local examples/cookbook/traffic.py traffic -- DATA OUTPUT
 """

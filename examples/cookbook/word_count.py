@@ -1,4 +1,4 @@
-"""Which words do the errors of a log have? Files may be compressed: ``.gz .bz2 .xz .zst``.
+"""Count the words of the errors in logs. Files may be compressed: ``.gz .bz2 .xz .zst``.
 
 heron submit local examples/cookbook/word_count.py words -- DATA OUTPUT
 """

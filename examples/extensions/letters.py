@@ -1,4 +1,4 @@
-"""Words dealt out by their first letter: the grouping, the serializer and the packing are those of ``wordplay``.
+"""Words grouped by their first letter, with the grouping, serializer and packing of ``wordplay``.
 
 heron submit local examples/extensions/letters.py Letters -- OUTPUT
 """
@@ -17,41 +17,41 @@ WORDS = ["apple", "banana", "fig", "kiwi", "nut", "orange", "pear", "Zucchini", 
 
 
 class Words(Spout):
-    """Emits each word once."""
+    """Emit each word once."""
 
     outputs = ["word"]
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Begin at the first."""
+        """Start with all words."""
         self.left = list(WORDS)
 
     def next_tuple(self) -> None:
-        """One word."""
+        """Emit one word."""
         if self.left:
             self.emit([self.left.pop()])
 
 
 class Tally(BasicBolt):
-    """Counts the words it gets, into ``OUTPUT/tally-<task>.json``."""
+    """Count words and write the counts to ``OUTPUT/tally-<task>.json``."""
 
     config = {"topology.tick.tuple.freq.ms": 200}
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Nothing is counted yet."""
+        """Start without counts."""
         self.file = Path(config["user.output"], f"tally-{context.get_task_id()}.json")
         self.counts: Counter[str] = Counter()
 
     def process(self, tup: Any) -> None:
-        """Count."""
+        """Count one word."""
         self.counts[tup.values[0]] += 1
 
     def process_tick(self, tup: Any) -> None:
-        """Show how far it is."""
+        """Write the counts."""
         self.file.write_text(json.dumps(self.counts))
 
 
 class Letters(Topology):
-    """Two tasks: a to m, n to z."""
+    """words -> tally, with one task for a to m and one for n to z."""
 
     config = {
         "topology.packing": "by_component",

@@ -17,7 +17,7 @@ from heronry.api.errors import ConfigError
 USER_PREFIX = "user."
 OPERATOR_PREFIX = "heron."
 
-# Keys of Heron without a meaning here.
+# Keys of Heron and Storm without a meaning here.
 _FOREIGN = {
     "topology.acking": "is deprecated in Heron too; set topology.reliability.mode to ATLEAST_ONCE",
     "topology.serializer.classname": "is topology.serializer here: auto, msgpack, pickle or module:Class",
@@ -28,6 +28,12 @@ _FOREIGN = {
     "topology.droptuples.upon.backpressure": "is not supported: no tuple is dropped; see topology.spout.drop.older.ms",
     "topology.auto.task.hooks": "is not supported; add hooks with context.add_task_hook in initialize()",
     "topology.stateful.checkpoint.interval.seconds": "is topology.stateful.checkpoint.interval.secs here",
+    "topology.workers": "is topology.stmgrs here: the number of containers",
+    "topology.acker.executors": "is not needed: stream managers track tuples; see topology.reliability.mode",
+    "topology.tasks": "is not supported: par= of spec() sets the number of tasks",
+    "topology.metrics.consumer.register": "is heron.metrics.sinks here",
+    "topology.eventlogger.executors": "is not supported; use a task hook, or a bolt that reads the stream",
+    "topology.stats.sample.rate": "is not needed: counters count every tuple",
     "topology.stateful.start.clean": "is not supported: a submitted topology starts without state",
 }
 

@@ -1,1 +1,1 @@
-"""Extensions of Heronry, one module each: ``docs/how-to/extending.md`` goes through them."""
+"""Extensions of Heronry, one in each module. ``docs/how-to/extending.md`` explains them."""

@@ -1,4 +1,4 @@
-"""A metrics sink: the newest counters of each process, as one JSON file for each container."""
+"""Metrics sink that writes the newest counters of each process to a JSON file for each container."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from metrics_manager.sinks import SinkContext
 
 
 class TotalsSink:
-    """Writes ``metrics/totals-N.json`` of the topology's folder when something is new."""
+    """Sink that writes ``metrics/totals-N.json`` in the folder of the topology when values changed."""
 
     async def open(self, context: SinkContext) -> None:
-        """Remember where we are. May raise: it is tried again at the next beat."""
+        """Prepare the path. If this raises, the metrics manager calls it again at the next interval."""
         self.context = context
         self.path = context.launch.metrics_dir / f"totals-{context.container}.json"
         self.version = 0
 
     async def flush(self) -> None:
-        """Each ``heron.metrics.interval.secs``. What is slow goes to a thread; the loop is the metrics manager's."""
+        """Write new counters, in a thread, since the metrics manager's loop must not block."""
         metrics = self.context.metrics
         version = metrics.version
         if version == self.version:
             return
         counters = {report.instance: dict(report.counters) for report in metrics.newest()}
         await asyncio.to_thread(self.write, json.dumps(counters))
-        self.version = version  # only now: after an exception the same is tried again
+        self.version = version  # set last, so that the values are written again after an exception
 
     def write(self, text: str) -> None:
-        """Readers see the old file or the new one, never a part."""
+        """Replace the file in one step."""
         part = self.path.with_suffix(".part")
         part.write_text(text)
         os.replace(part, self.path)
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing, since no file is open."""

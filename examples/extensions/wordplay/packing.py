@@ -1,4 +1,4 @@
-"""A packing algorithm: a container for each component, so that no component takes another's memory."""
+"""Packing algorithm with a container for each component, so that components do not share memory."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from heron_runtime.model.topology import TopologyDefinition
 
 
 def by_component(definition: TopologyDefinition) -> PackingPlan:
-    """One container for each component, in order of definition. Raises PackingError where one would be too large."""
-    demand = demand_of(definition)  # every task with its resources, numbered as it must be; and the limits
+    """Return a plan with a container for each component. Raises PackingError if one exceeds a limit."""
+    demand = demand_of(definition)  # numbered tasks with their resources, and the limits
     containers: list[ContainerPlan] = []
     for component in dict.fromkeys(task.component for task in demand.instances):
         tasks = [task for task in demand.instances if task.component == component]

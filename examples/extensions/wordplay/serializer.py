@@ -1,4 +1,4 @@
-"""A serializer: batches of values as JSON, which people can read with a debugger in the middle."""
+"""Serializer that encodes batches as JSON, which is readable in a debugger."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 
 class JsonRows:
-    """``json.dumps`` refuses what JSON does not know; the tuple then fails, and its error says why."""
+    """JSON serializer. A value that JSON cannot represent fails its tuple with the error of ``json.dumps``."""
 
     def serialize(self, rows: list[tuple[Any, ...]]) -> bytes:
-        """Rows become lists of lists."""
+        """Encode rows as lists of lists."""
         return json.dumps(rows).encode()
 
     def deserialize(self, data: bytes) -> list[list[Any]]:
-        """Lists will do: each is made a tuple again."""
+        """Decode rows. Heronry converts the lists to tuples."""
         return list(json.loads(data))

@@ -1,4 +1,4 @@
-"""A state store: ``ram://NAME`` keeps the state of a throw-away cluster in the memory of this machine.
+"""State store ``ram://NAME``: the state of a temporary cluster in the memory of this machine.
 
 It is the files store in a folder of ``/dev/shm``. A store of another kind implements the whole protocol
 (``heron_runtime.state.store.StateStore``) and should pass ``tests/unit/state/test_store_contract.py``.
@@ -15,7 +15,7 @@ from heron_runtime.state.store import StateStore, StoreError, StoreParameters
 
 
 def store_of_url(parameters: StoreParameters) -> StateStore:
-    """The store, not yet open. Raises StoreError."""
+    """Return the store of a URL, not yet open. Raises StoreError."""
     parameters.refuse_credential()
     name = parameters.url.netloc
     if not is_safe_name(name):

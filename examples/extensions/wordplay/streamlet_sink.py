@@ -1,4 +1,4 @@
-"""A streamlet sink: records as JSON in a table of an SQLite database."""
+"""Streamlet sink that writes records as JSON into a table of an SQLite database."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from heronry.streamlet.online.block import Block
 
 @dataclass(frozen=True, slots=True)
 class SqliteSink:
-    """``sink_of("sqlite", path="/data/records.db")``. ``path`` is absolute: tasks run in folders of their own."""
+    """Sink of ``sink_of("sqlite", path="/data/records.db")``. The path must be absolute."""
 
     path: str
     kind: str = "sqlite"
 
     def writer(self, step: str, task: str, folder: Path) -> SqliteWriter:
-        """In each task of the step."""
+        """Create the writer of a task."""
         return SqliteWriter(self.path, step)
 
 
 class SqliteWriter:
-    """What is prepared stands in a table of its own; a commit moves it in one transaction, and finds nothing the second
-    time. So each record is in ``records`` once."""
+    """Writer with a table of prepared records.
+
+    A commit moves them in one transaction, and a repeated commit finds none. So each record is in ``records`` once.
+    """
 
     def __init__(self, path: str, step: str) -> None:
         self.path, self.step = path, step
@@ -43,7 +45,7 @@ class SqliteWriter:
             yield database
 
     def encode(self, block: Block) -> list[str]:
-        """Everything that can go wrong with a record goes wrong here: then it alone is put aside."""
+        """Encode records. A record that raises here is put aside alone."""
         texts = []
         for record in block.records:
             try:
@@ -53,11 +55,11 @@ class SqliteWriter:
         return texts
 
     def take(self, encoded: list[str]) -> None:
-        """Until the next checkpoint."""
+        """Keep records until the next checkpoint."""
         self.texts += encoded
 
     def prepare(self, checkpoint: Checkpoint, final: bool) -> bool:
-        """One transaction."""
+        """Store the records under the checkpoint in one transaction. Return whether there are any."""
         rows = [(checkpoint.name, self.step, text) for text in self.texts]
         self.texts = []
         if rows:
@@ -66,19 +68,19 @@ class SqliteWriter:
         return bool(rows)
 
     def commit(self, token: str) -> None:
-        """One transaction."""
+        """Move the records of a token to ``records`` in one transaction."""
         place = (token, self.step)
         with self._database() as database:
             database.execute("INSERT INTO records SELECT step, record FROM waiting WHERE token = ? AND step = ?", place)
             database.execute("DELETE FROM waiting WHERE token = ? AND step = ?", place)
 
     def abort(self, token: str) -> None:
-        """It was never there."""
+        """Delete the records of a token."""
         with self._database() as database:
             database.execute("DELETE FROM waiting WHERE token = ? AND step = ?", (token, self.step))
 
     def prepared(self) -> list[str]:
-        """The tokens that wait."""
+        """Return the tokens of prepared records."""
         with self._database() as database:
             return [
                 token
@@ -86,4 +88,4 @@ class SqliteWriter:
             ]
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, since no connection is open."""

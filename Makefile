@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo demo-pipeline test test-all test-group test-faults test-spark test-docker test-slurm test-swarm test-k8s sim mutate coverage image up down bench bench-pipeline bench-peers soak check format protos wheel docs docs-serve clean
+.PHONY: help setup demo demo-pipeline test test-all test-group test-faults test-spark test-docker test-slurm test-swarm test-k8s sim mutate coverage image up down bench bench-pipeline bench-peers soak check format protos lock wheel docs docs-serve clean
 
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,6 +94,10 @@ format: $(READY)  ## Let ruff format the code
 
 protos: $(READY)  ## Generate the protobuf code
 	@$(BIN)/python protos/generate.py heron_runtime/wire/generated
+
+lock: $(READY)  ## Lock the packages of images with hashes: deploy/lock, from pyproject.toml and deploy/constraints.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group lock
+	@$(BIN)/python deploy/update-lock
 
 docs: $(READY)  ## Build the documentation into site/; warnings are errors
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import re
@@ -146,14 +147,27 @@ def test_restart_restarts_exactly_one_container(small: ComposeCluster) -> None:
 
 
 def test_prometheus_scrapes_the_topology_and_the_trackers(small: ComposeCluster) -> None:
+    login = small.compose("exec", "-T", "prometheus", "cat", "/srv/prometheus/authorization")
+
     def ask(query: str) -> list[Any]:
         url = f"http://127.0.0.1:{small.prometheus_port}/api/v1/query?query={query}"
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        request = urllib.request.Request(url, headers={"Authorization": login})
+        with urllib.request.urlopen(request, timeout=10) as answer:
             found: list[Any] = json.loads(answer.read())["data"]["result"]
         return found
 
     wait_for_cluster(lambda: ask(f'heron_emitted_total{{topology="{NAME}"}}'), "Prometheus has the topology's counters")
     wait_for_cluster(lambda: len(ask('up{job="trackers"}==1')) == 2, "Prometheus scrapes both trackers")
+
+
+def test_password_of_prometheus_is_kept_in_a_file_of_its_own(small: ComposeCluster) -> None:
+    folder = "/srv/prometheus"
+    listed = small.compose("exec", "-T", "prometheus", "sh", "-c", f"stat --format '%a %U %n' {folder}/*").splitlines()
+    assert listed == [f"400 prometheus {folder}/{name}" for name in ("authorization", "password", "web.yml")]
+    password = small.compose("exec", "-T", "prometheus", "cat", f"{folder}/password")
+    assert password not in docker("inspect", *small.service("prometheus"))
+    header = small.compose("exec", "-T", "prometheus", "cat", f"{folder}/authorization")
+    assert base64.b64decode(header.removeprefix("Basic ")).decode() == f"heronry:{password}"
 
 
 def test_processes_without_a_secret_are_refused(small: ComposeCluster) -> None:
@@ -188,6 +202,12 @@ for path in ("/topologies", "/", "/topologies/container/filedata", "/events"):
     c = http.client.HTTPConnection("tracker", 8888, timeout=10)
     c.request("GET", path)
     assert c.getresponse().status == 401, path
+# Nor does Prometheus, with a wrong password as without one.
+for path in ("/", "/api/v1/query?query=up", "/federate?match[]=up", "/metrics", "/-/ready"):
+    for headers in ({{}}, {{"Authorization": "Basic aGVyb25yeTp3cm9uZw=="}}):
+        c = http.client.HTTPConnection("prometheus", 9090, timeout=10)
+        c.request("GET", path, headers=headers)
+        assert c.getresponse().status == 401, path
 # Code only with a proof of the topology's secret.
 for headers in ({{}}, {{"Authorization": "Bearer wrong", "heronry-topology": "{NAME}"}}):
     c = http.client.HTTPConnection("api", 9000, timeout=10)

@@ -1,4 +1,4 @@
-"""The cluster's own Spark (profile ``spark``): a program in batch and by micro-batches, as in the guide.
+"""The cluster's own Spark (profile ``spark``): programs in batch and by micro-batches, as in the guide, and its secret.
 
 Its image has Java and Spark and takes minutes to build, so this runs with the whole table (``HERONRY_FAULTS=all``)
 only.
@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
-from tests.support.clusters.compose import ROOT, ComposeCluster, run
+from tests.support.clusters.compose import ROOT, TAG, ComposeCluster, docker, run
 from tests.support.ports import free_port
 
 TEXT = ROOT / "examples" / "data" / "northanger_abbey.txt"
@@ -78,3 +79,37 @@ def test_program_runs_in_batch_and_by_micro_batches_when_a_worker_dies(sparks: C
     inside(sparks, *streaming)
     sparks.lap("and the second, by a worker that came back")
     assert counted(sparks, "/data/streamed") == true_counts(text, "A word more, and Heronry")
+
+
+def jobs_of_master(sparks: ComposeCluster) -> list[str]:
+    """Return the names of all jobs that Spark's master has accepted."""
+    port = sparks.environment["HERONRY_SPARK_PORT"]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/", timeout=10) as answer:
+        state = json.loads(answer.read())
+    return [job["name"] for job in state["activeapps"] + state["completedapps"]]
+
+
+def submit_from_container(sparks: ComposeCluster, place: str, *options: str) -> int:
+    """Run a job from a container of its own on Spark's network; return its exit code."""
+    container = (
+        "run", "--rm", "--network", f"{sparks.project}_spark", "--volume", f"{sparks.project}_spark:/data",
+        "--tmpfs", "/var/lib/heronry:uid=10001,gid=10001", *options, f"heronry-spark:{TAG}",
+    )  # fmt: skip
+    job = ("heron", "submit", "spark", PROGRAM, "words", *MASTER, "--output-path", place, "--")
+    return run("docker", *container, *job, f"/data/examples/data/{TEXT.name}", check=False).returncode
+
+
+def test_master_accepts_only_jobs_with_the_secret(sparks: ComposeCluster) -> None:
+    run("docker", "compose", "cp", "examples", "spark-master:/data/", env=sparks.environment)
+    file = "/srv/spark/spark-defaults.conf"
+    assert inside(sparks, "stat", "--format", "%a %U", file) == "400 heronry"
+    secret = inside(sparks, "sed", "-n", "s/^spark.authenticate.secret *//p", file)
+    assert re.fullmatch("[0-9a-f]{48}", secret)
+    assert secret not in docker("inspect", *sparks.service("spark-master"), *sparks.service("spark-worker"))
+
+    assert submit_from_container(sparks, "/data/refused") == 1
+    assert jobs_of_master(sparks) == []
+    with_secret = ("--volume", f"{sparks.project}_spark-secret:/srv/spark:ro")
+    assert submit_from_container(sparks, "/data/accepted", *with_secret) == 0
+    assert jobs_of_master(sparks) == ["words"]
+    assert counted(sparks, "/data/accepted") == true_counts(TEXT.read_text())

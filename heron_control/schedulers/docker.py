@@ -29,8 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heron_control.progress import Progress, silent
-from heron_control.schedulers import docker_logs
-from heron_control.schedulers import docker_plan as plan
+from heron_control.schedulers import container_spec, docker_logs
 from heron_control.schedulers.alarm import now_ms
 from heron_control.schedulers.docker_engine import DockerEngine
 from heron_control.schedulers.docker_topology import DockerTopology
@@ -105,11 +104,13 @@ class DockerScheduler:
     def prepare(self, launch: Launch, folder: Path, package: Path) -> Launch:
         """Check engine and image before the submission is written. Creates nothing."""
         given = setting(launch.settings, Keys.HERON_USER_CODE_USER)
-        if given not in (None, plan.CODE_USER):
+        if given not in (None, container_spec.CODE_USER):
             name = Keys.HERON_USER_CODE_USER.name
-            raise NotAllowed(f"{name}: user code runs as {plan.CODE_USER} here, not as {given}", f"Leave out {name}.")
+            raise NotAllowed(
+                f"{name}: user code runs as {container_spec.CODE_USER} here, not as {given}", f"Leave out {name}."
+            )
         self._engine.require_image(self._options.image)
-        return plan.launch_inside(launch, self._options.api_url, self.kind)
+        return container_spec.launch_inside(launch, self._options.api_url, self.kind)
 
     def place_checkpoint(self, launch: Launch, folder: Path) -> None:
         """Copy a checkpoint into the topology's volume, which is created for it.
@@ -119,11 +120,11 @@ class DockerScheduler:
         project = self._options.project
         with self._lock:
             self._coming.add(launch.topology_id)
-        self._engine.make_volume(plan.shared_name(project, launch), plan.labels(project, launch))
-        self._engine.write_folder(
-            plan.writer_name(project, launch), plan.helper(project, launch, self._options.image, writes=True),
-            folder / CHECKPOINTS, f"{plan.HOME}/{CHECKPOINTS}",
-        )  # fmt: skip
+        self._engine.make_volume(
+            container_spec.shared_name(project, launch), container_spec.owner_labels(project, launch)
+        )
+        writer = container_spec.volume_access_spec(project, launch, self._options.image, writes=True)
+        self._engine.write_folder(writer, folder / CHECKPOINTS, f"{container_spec.HOME}/{CHECKPOINTS}")
         shutil.rmtree(folder / CHECKPOINTS)
 
     def start(self, launch: Launch, launch_file: Path) -> int:
@@ -172,11 +173,11 @@ class DockerScheduler:
     def save_logs(self, launch: Launch, folder: Path) -> None:
         """Copy the logs out of the topology's volume before it is removed."""
         project = self._options.project
-        if plan.shared_name(project, launch) not in self._engine.volumes():
+        if container_spec.shared_name(project, launch) not in self._engine.volumes():
             return
-        body = plan.helper(project, launch, self._options.image)
+        reader = container_spec.volume_access_spec(project, launch, self._options.image)
         try:
-            pieces = self._engine.read_folder(plan.reader_name(project, launch), body, f"{plan.HOME}/{LOG_FILES}")
+            pieces = self._engine.read_folder(reader, f"{container_spec.HOME}/{LOG_FILES}")
             with contextlib.closing(pieces):
                 saved = docker_logs.save(pieces, folder / LOG_FILES)
         except (OSError, tarfile.TarError) as error:
@@ -187,12 +188,12 @@ class DockerScheduler:
 
     def remove(self, launch: Launch) -> None:
         """Remove remaining containers, the network and the volume."""
-        for helper in (plan.reader_name, plan.writer_name):
+        for helper in (container_spec.reader_name, container_spec.writer_name):
             self._engine.remove(helper(self._options.project, launch))
         for container in self._engine.containers():
             if container.topology_id == launch.topology_id:
                 self._engine.remove(container.id)
-        name = plan.shared_name(self._options.project, launch)
+        name = container_spec.shared_name(self._options.project, launch)
         self._engine.remove_network(name)
         self._engine.remove_volume(name)
         with self._lock:

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heron_control.schedulers import docker_plan as plan
+from heron_control.schedulers import container_spec
 from heron_control.schedulers.alarm import now_ms
 from heron_control.schedulers.containers import (
     Containers,
@@ -77,7 +77,7 @@ class DockerTopology:
     @property
     def name(self) -> str:
         """Name of its network and volume."""
-        return plan.shared_name(self._engine.project, self.launch)
+        return container_spec.shared_name(self._engine.project, self.launch)
 
     def plans(self, definition: TopologyDefinition, packing: PackingPlan) -> None:
         """Set the plans to carry out."""
@@ -151,7 +151,7 @@ class DockerTopology:
 
     def _expect(self, containers: int) -> None:
         if containers != self._expected:
-            self._engine.expect(self.name, plan.labels(self._engine.project, self.launch), containers)
+            self._engine.expect(self.name, container_spec.owner_labels(self._engine.project, self.launch), containers)
             self._expected = containers
 
     # Facts.
@@ -267,7 +267,7 @@ class DockerTopology:
         if self._ready or self._plans is None:
             return
         egress = setting(self._plans[0].config, Keys.TOPOLOGY_NETWORK_EGRESS)
-        marks = plan.labels(self._engine.project, self.launch)
+        marks = container_spec.owner_labels(self._engine.project, self.launch)
         self._engine.make_network(self.name, marks, internal=not egress)
         self._engine.make_volume(self.name, marks)
         for joiner in self._engine.joiners():
@@ -282,12 +282,13 @@ class DockerTopology:
         restarts = self._core.rows[number].restarts
         log.info("starting %s%s", self._host(number), f" (restart {restarts})" if restarts else "")
         try:
-            limits = plan.limits(packing, definition.config, number, self._engine.cores())
+            limits = container_spec.container_limits(packing, definition.config, number, self._engine.cores())
             standbys = len(standbys_of(definition.config))
-            apart = 1 + standbys if standbys and holds_master(number) else 0
-            body = plan.creation(self._engine.project, self.launch, number, self._image, limits, apart=apart)
-            folder = plan.start_folder(number).removeprefix(plan.VOLUME_PATH)
-            container = self._engine.create(self._host(number), body, self._files(number), folder)
+            spread = 1 + standbys if standbys and holds_master(number) else 0
+            spec = container_spec.build_container_spec(
+                self._engine.project, self.launch, number, self._image, limits, spread=spread
+            )
+            container = self._engine.create(spec, self._files(number))
             try:
                 return container, self._engine.start(container)
             except EngineError:
@@ -300,15 +301,15 @@ class DockerTopology:
     def _files(self, number: int) -> dict[str, bytes]:
         """Return the files that a container needs at its start."""
         host = self._engine.host(self._host(number), self.name)
-        launch = plan.launch_of(self.launch, host, number)
-        files = {name: (self._folder / name).read_bytes() for name in (plan.SECRET, plan.KEY)}
-        files[plan.LAUNCH_FILE] = launch.to_json().encode()
+        launch = container_spec.launch_of(self.launch, host, number)
+        files = {name: (self._folder / name).read_bytes() for name in (container_spec.SECRET, container_spec.KEY)}
+        files[container_spec.LAUNCH_FILE] = launch.to_json().encode()
         if launch.store_credential:
-            files[plan.CREDENTIAL] = (self._folder / plan.CREDENTIAL).read_bytes()
+            files[container_spec.CREDENTIAL] = (self._folder / container_spec.CREDENTIAL).read_bytes()
         return files
 
     def _host(self, number: int) -> str:
-        return plan.container_host(self._engine.project, self.launch, number)
+        return container_spec.container_host(self._engine.project, self.launch, number)
 
     # View.
 

@@ -1,6 +1,6 @@
 """Container engine protocol: what schedulers need of a Docker engine, a swarm or Kubernetes, in plain values.
 
-``docker_engine`` implements it for a Docker engine, ``swarm_engine`` for the manager of a Docker Swarm, ``k8s_engine``
+``docker_engine`` implements it for a Docker engine, ``swarm`` for the manager of a Docker Swarm, ``k8s_engine``
 for the API server of Kubernetes. The tests have one in memory that keeps the same contract
 (``tests/support/contracts/engine.py``). Implementations are thread-safe.
 A method may take as long as the engine does, at most a minute.
@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
+from heron_control.schedulers.container_spec import ContainerSpec
 from heron_control.schedulers.scheduler import SchedulerError
 
 READ_BY_ALL = 0o644  # mode of files put into a volume: access is restricted by their folders
@@ -104,11 +105,8 @@ class Engine(Protocol):
     def events(self, since: int, until: int) -> Iterator[object]:
         """Yield container events between two instants (seconds since 1970) as they happen."""
 
-    def create(self, name: str, body: Mapping[str, Any], files: Mapping[str, bytes], folder: str) -> str:
-        """Create a container, put files (0400) into a folder of its volume, and return its id.
-
-        ``body`` has the format of the Docker engine's API.
-        """
+    def create(self, spec: ContainerSpec, files: Mapping[str, bytes]) -> str:
+        """Create a container, put files (0400) into its start folder, and return its id."""
 
     def start(self, container: str) -> int:
         """Start a container; return its process id on the engine's machine, 0 if unknown or ended."""
@@ -116,7 +114,7 @@ class Engine(Protocol):
     def signal(self, container: str, name: str) -> None:
         """Send SIGTERM or SIGKILL. Does nothing if the container does not run.
 
-        For a swarm, SIGTERM ends the task; the swarm sends SIGKILL itself after the body's ``StopTimeout``.
+        For a swarm, SIGTERM ends the task; the swarm sends SIGKILL itself after ``stop_grace_seconds``.
         """
 
     def remove(self, container: str) -> None:
@@ -146,8 +144,8 @@ class Engine(Protocol):
     def remove_volume(self, name: str) -> None:
         """Remove a volume."""
 
-    def read_folder(self, reader: str, body: Mapping[str, Any], path: str) -> Generator[bytes, None, None]:
-        """Yield the tar of a folder, read through a container ``reader`` that never runs.
+    def read_folder(self, spec: ContainerSpec, path: str) -> Generator[bytes, None, None]:
+        """Yield the tar of a folder, read through a container that never runs.
 
         Yields nothing if the folder does not exist.
 
@@ -155,8 +153,8 @@ class Engine(Protocol):
             EngineError: The engine keeps no files of ended containers.
         """
 
-    def write_folder(self, writer: str, body: Mapping[str, Any], folder: Path, path: str) -> None:
-        """Copy a local folder below ``path`` of a volume, through a container ``writer`` that never runs.
+    def write_folder(self, spec: ContainerSpec, folder: Path, path: str) -> None:
+        """Copy a local folder below ``path`` of a volume, through a container that never runs.
 
         The files belong to the user of Heronry's own processes there and are readable by all, regardless of the local
         umask. Folders are accessible to that user only. Containers started later see all of it.

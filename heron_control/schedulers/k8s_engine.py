@@ -14,8 +14,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from heron_control.schedulers import docker_plan
+from heron_control.schedulers import container_spec
 from heron_control.schedulers import k8s_plan as plan
+from heron_control.schedulers.container_spec import ContainerSpec
 from heron_control.schedulers.engine import Ending, EngineError, Joiner, Owner, Seen
 from heron_control.schedulers.k8s_client import CONFLICT, KubernetesClient, Refused
 from heron_control.schedulers.k8s_plan import Placing
@@ -72,7 +73,7 @@ class KubernetesEngine(OfNodes):
 
         Nodes report only when they start a container whether they have the image or can pull it.
         """
-        self._api.list("ConfigMap", self._ours(docker_plan.TOPOLOGY_ID_LABEL))
+        self._api.list("ConfigMap", self._ours(container_spec.TOPOLOGY_ID_LABEL))
 
     def containers(self) -> list[Seen]:
         """Return the containers of all topologies of the cluster in any state."""
@@ -83,7 +84,7 @@ class KubernetesEngine(OfNodes):
 
     def _pods_by_owner(self) -> dict[str, dict[str, Any]]:
         """Return the Pod of each record by the record's uid."""
-        pods = self._api.list("Pod", self._ours(docker_plan.CONTAINER_LABEL))
+        pods = self._api.list("Pod", self._ours(container_spec.CONTAINER_LABEL))
         return {owner["uid"]: pod for pod in pods for owner in pod["metadata"].get("ownerReferences") or ()}
 
     def joiners(self) -> list[Joiner]:
@@ -108,25 +109,24 @@ class KubernetesEngine(OfNodes):
 
     def events(self, since: int, until: int) -> Iterator[object]:
         """Yield the names of Pods as they change, until the given time."""
-        yield from self._api.changes(self._ours(docker_plan.CONTAINER_LABEL), until - time.time())
+        yield from self._api.changes(self._ours(container_spec.CONTAINER_LABEL), until - time.time())
 
     # Containers.
 
-    def create(self, name: str, body: Mapping[str, Any], files: Mapping[str, bytes], folder: str) -> str:
+    def create(self, spec: ContainerSpec, files: Mapping[str, bytes]) -> str:
         """Create a record and a Secret, and return the container's id."""
-        network = plan.network_of(body)
+        network, name = spec.network, spec.name
         if network and self._api.read("Service", plan.object_name(network)) is None:
             raise EngineError(f"network {network}: its Service was removed outside of Heronry; it is created again")
-        apart = docker_plan.APART_LABEL in body["Labels"]
-        takers = plan.takers(self._nodes(), dict(self._placing.selector)) if apart else 0
+        takers = plan.takers(self._nodes(), dict(self._placing.selector)) if spec.spread else 0
         try:
-            record = self._api.create(plan.record_of(name, body, files, folder, self._placing, takers))
+            record = self._api.create(plan.record_of(spec, files, self._placing, takers))
         except Refused as error:
             if error.code != CONFLICT:
                 raise
             raise EngineError(f"Kubernetes says: Conflict. There is a ConfigMap {name} already") from error
         try:
-            secret = plan.owned_by(record, plan.secret_of(name, body, files, self._placing))
+            secret = plan.owned_by(record, plan.secret_of(spec, files, self._placing))
             self._make(secret)
         except EngineError:
             self._api.delete("ConfigMap", name, _uid(record))
@@ -223,7 +223,7 @@ class KubernetesEngine(OfNodes):
 
     def _named(self, kind: str, note: str) -> dict[str, Owner]:
         by_name = {}
-        for entry in self._api.list(kind, self._ours(docker_plan.TOPOLOGY_ID_LABEL)):
+        for entry in self._api.list(kind, self._ours(container_spec.TOPOLOGY_ID_LABEL)):
             if name := (entry["metadata"].get("annotations") or {}).get(note):
                 by_name[name] = Owner(*plan.topology_of(entry))
         return by_name
@@ -273,7 +273,7 @@ class KubernetesEngine(OfNodes):
     def remove_volume(self, name: str) -> None:
         """Remove the Secrets, records and folder of a topology."""
         for kind in ("Secret", "ConfigMap"):
-            for entry in self._api.list(kind, self._ours(docker_plan.TOPOLOGY_ID_LABEL)):
+            for entry in self._api.list(kind, self._ours(container_spec.TOPOLOGY_ID_LABEL)):
                 if (entry["metadata"].get("annotations") or {}).get(plan.VOLUME_NOTE) == name:
                     self._api.delete(kind, entry["metadata"]["name"], _uid(entry))
         if self._storage is not None:
@@ -288,7 +288,7 @@ class KubernetesEngine(OfNodes):
 
     def _ours(self, label: str) -> str:
         """Return the selector of this cluster's objects that have this label."""
-        return f"{plan.selector({docker_plan.CLUSTER_LABEL: self.project})},{label}"
+        return f"{plan.selector({container_spec.CLUSTER_LABEL: self.project})},{label}"
 
 
 def _uid(document: Mapping[str, Any]) -> str:
@@ -306,7 +306,7 @@ def _seen(record: Mapping[str, Any], life: plan.Life) -> Seen:
         f"{metadata['name']}/{metadata['uid']}",
         metadata["name"],
         *plan.topology_of(record),
-        int(metadata["labels"][docker_plan.CONTAINER_LABEL]),
+        int(metadata["labels"][container_spec.CONTAINER_LABEL]),
         life.state,
         (network,) if network else (),
         life.trouble,

@@ -7,7 +7,7 @@ id: a controller that has lost its last second of state may assign the same id t
 The allocation consists of equal *slots*, one for each container. The topology's scheduler runs in the slot of
 container 0. A slot is as large as the largest container. ``heron.slurm.spare.containers`` adds slots for updates. A
 step takes what its own container needs from its slot, with the same limits as Docker containers
-(``docker_plan.limits``).
+(``container_spec.container_limits``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
 
-from heron_control.schedulers.docker_plan import OWN_RAM, limits
+from heron_control.schedulers.container_spec import OWN_RAM, container_limits
 from heron_control.schedulers.slurm_node import RUN, RUN_FILE
 from heron_runtime.failures import NotAllowed
 from heron_runtime.launch import Launch
@@ -121,7 +121,7 @@ def need_of(packing: PackingPlan, config: Mapping[str, Any], number: int) -> Nee
     Raises:
         KeyError: The container is not in the plan.
     """
-    resources = limits(packing, config, number, MANY_CORES)
+    resources = container_limits(packing, config, number, MANY_CORES)
     return Need(max(1, ceil(resources.cpu - 1e-9)), ceil(resources.ram_bytes / MiB))
 
 

@@ -26,10 +26,12 @@ from typing import Any
 import docker
 import docker.errors
 
-from heron_control.schedulers import docker_plan
+from heron_control.schedulers import container_spec
 from heron_control.schedulers import swarm_plan as plan
+from heron_control.schedulers.container_spec import ContainerSpec
 from heron_control.schedulers.docker import DockerOptions, DockerScheduler
 from heron_control.schedulers.docker_engine import CALL_SECONDS, NETWORK_PAUSE_SECONDS, DockerEngine
+from heron_control.schedulers.docker_objects import NO_COMPOSE
 from heron_control.schedulers.engine import Ending, Engine, EngineError, Joiner, Owner, Seen
 from heron_control.schedulers.grants import read_granted
 from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError
@@ -181,7 +183,7 @@ class SwarmEngine(OfNodes, DockerEngine):
 
     def containers(self) -> list[Seen]:
         """Return the containers of all topologies of the cluster in any state."""
-        filters = {"label": [self._ours()["label"], docker_plan.CONTAINER_LABEL]}
+        filters = {"label": [self._ours()["label"], container_spec.CONTAINER_LABEL]}
         with self._explained():
             services = self._api.services(filters=filters)
             tasks = self._api.tasks(filters=filters)
@@ -235,33 +237,31 @@ class SwarmEngine(OfNodes, DockerEngine):
 
     # Containers.
 
-    def create(self, name: str, body: Mapping[str, Any], files: Mapping[str, bytes], folder: str) -> str:
+    def create(self, spec: ContainerSpec, files: Mapping[str, bytes]) -> str:
         """Create the secrets and a service without a task, and return the service's id."""
-        image = self._pinned(str(body["Image"]))
-        if self._service(name) is not None:
-            raise EngineError(f"the Docker engine says: Conflict. The service name {name} is in use")
+        image = self._pinned(spec.image)
+        if self._service(spec.name) is not None:
+            raise EngineError(f"the Docker engine says: Conflict. The service name {spec.name} is in use")
         secrets: dict[str, str] = {}
         try:
             for file, content in files.items():
-                path = f"{docker_plan.VOLUME_PATH}/{folder.strip('/')}/{file}"
-                secrets[path] = self._make_secret(name, file, content, body)
-            volume = docker_plan.volume_of(body)
-            storage = str(self._storage.folder / volume) if self._storage is not None and volume else ""
-            template = plan.service_of(
-                name, body, image, secrets, constraints=self._constraints, storage=storage
-            )  # fmt: skip
+                secrets[file] = self._make_secret(spec, file, content)
+            storage = ""
+            if self._storage is not None and spec.volume is not None:
+                storage = str(self._storage.folder / spec.volume.name)
+            template = plan.service_template(spec, image, secrets, constraints=self._constraints, storage=storage)
             with self._explained(image):
                 made: dict[str, str] = self._api.create_service(
-                    template, name, plan.labels_of(body), mode={"Replicated": {"Replicas": 0}},
+                    template, spec.name, plan.service_labels(spec), mode={"Replicated": {"Replicas": 0}},
                     networks=None, endpoint_spec={"Mode": "dnsrr"},
                 )  # fmt: skip
         except EngineError:
-            self._remove_secrets(plan.SERVICE_LABEL, name)
+            self._remove_secrets(plan.SERVICE_LABEL, spec.name)
             raise
         return made["ID"]
 
-    def _make_secret(self, service: str, file: str, content: bytes, body: Mapping[str, Any]) -> str:
-        name, labels = plan.secret_name(service, file), plan.secret_labels(service, body)
+    def _make_secret(self, spec: ContainerSpec, file: str, content: bytes) -> str:
+        name, labels = plan.secret_name(spec.name, file), plan.secret_labels(spec)
         for attempt in range(2):
             with self._explained():
                 try:
@@ -269,7 +269,7 @@ class SwarmEngine(OfNodes, DockerEngine):
                 except docker.errors.APIError as error:
                     if error.status_code != 409 or attempt:
                         raise
-            self._remove_secrets(plan.SERVICE_LABEL, service)  # left by an interrupted start
+            self._remove_secrets(plan.SERVICE_LABEL, spec.name)  # left by an interrupted start
         raise AssertionError("unreachable")
 
     def _service(self, name: str) -> dict[str, Any] | None:
@@ -284,7 +284,7 @@ class SwarmEngine(OfNodes, DockerEngine):
         Containers that must run apart are started one after the other: each is kept off the nodes of those before it.
         """
         service = self._service(container)
-        if service is not None and docker_plan.APART_LABEL in service["Spec"]["Labels"]:
+        if service is not None and container_spec.APART_LABEL in service["Spec"]["Labels"]:
             with self._placing:
                 more = plan.apart_from(self._places_beside(service), self.nodes(), self._constraints)
                 scaled = self._scale(container, 1, more)
@@ -299,8 +299,8 @@ class SwarmEngine(OfNodes, DockerEngine):
 
         Wait up to ``PLACED_SECONDS`` for a container that is being placed.
         """
-        name = docker_plan.TOPOLOGY_ID_LABEL
-        filters = {"label": [docker_plan.APART_LABEL, f"{name}={service['Spec']['Labels'][name]}"]}
+        name = container_spec.TOPOLOGY_ID_LABEL
+        filters = {"label": [container_spec.APART_LABEL, f"{name}={service['Spec']['Labels'][name]}"]}
         deadline = time.monotonic() + PLACED_SECONDS
         while True:
             with self._explained():
@@ -392,7 +392,7 @@ class SwarmEngine(OfNodes, DockerEngine):
         for entry in secrets:
             labels = entry["Spec"]["Labels"]
             if name := labels.get(plan.VOLUME_LABEL):
-                volumes[name] = Owner(labels[docker_plan.TOPOLOGY_LABEL], labels[docker_plan.TOPOLOGY_ID_LABEL])
+                volumes[name] = Owner(labels[container_spec.TOPOLOGY_LABEL], labels[container_spec.TOPOLOGY_ID_LABEL])
         return volumes | (self._storage.owners() if self._storage is not None else {})
 
     def make_volume(self, name: str, labels: Mapping[str, str]) -> None:
@@ -416,7 +416,7 @@ class SwarmEngine(OfNodes, DockerEngine):
             "Mounts": [{"Type": "bind", "Source": str(folder.parent), "Target": "/storage"}],
         }  # fmt: skip
         command = ["rm", "-rf", "--", f"/storage/{folder.name}"]
-        labels = {**docker_plan.NO_COMPOSE, docker_plan.CLUSTER_LABEL: self.project}
+        labels = {**NO_COMPOSE, container_spec.CLUSTER_LABEL: self.project}
         body = {"Image": self._image, "User": "root", "Cmd": command, "Labels": labels, "HostConfig": host}
         with self._explained(self._image):
             made = self._api.create_container_from_config(body)["Id"]
@@ -479,9 +479,9 @@ def _seen(service: Mapping[str, Any], life: plan.Life) -> Seen:
     return Seen(
         service["ID"],
         service["Spec"]["Name"],
-        labels.get(docker_plan.TOPOLOGY_LABEL, ""),
-        labels.get(docker_plan.TOPOLOGY_ID_LABEL, ""),
-        int(labels[docker_plan.CONTAINER_LABEL]),
+        labels.get(container_spec.TOPOLOGY_LABEL, ""),
+        labels.get(container_spec.TOPOLOGY_ID_LABEL, ""),
+        int(labels[container_spec.CONTAINER_LABEL]),
         life.state,
         () if network == "none" else (network,),
         life.trouble,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from heron_control.schedulers import docker_plan
+from heron_control.schedulers import container_spec
 from heron_control.schedulers.engine import Engine
 from heron_control.schedulers.k8s_engine import KubernetesEngine
 from heron_control.schedulers.k8s_plan import Placing
@@ -25,7 +25,7 @@ KINDS = "pods,secrets,configmaps,services,networkpolicies,poddisruptionbudgets"
 def clear_up(nodes: K8sNodes) -> None:
     """Remove what the contract tests have left."""
     for project in PROJECTS:
-        ours = ("--selector", f"{docker_plan.CLUSTER_LABEL}={project}", "--namespace", NAMESPACE)
+        ours = ("--selector", f"{container_spec.CLUSTER_LABEL}={project}", "--namespace", NAMESPACE)
         nodes.kubectl("delete", KINDS, *ours, "--grace-period=1", "--wait=true")
 
 

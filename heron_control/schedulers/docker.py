@@ -23,7 +23,7 @@ import shutil
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +78,25 @@ class DockerOptions:
         )
 
 
+@dataclass(slots=True)
+class WatchedTopology:
+    """What the scheduler keeps of one submission.
+
+    Attributes:
+        reconciler: Its containers; None until its launch is known.
+        is_start_pending: It has a volume, and is not in the store yet.
+        retains_logs: Its volume must be kept for its logs.
+        record_differs: Its record in the store differed from the grant at the last read.
+        has_warning: A warning about its record was logged.
+    """
+
+    reconciler: DockerTopology | None = None
+    is_start_pending: bool = False
+    retains_logs: bool = False
+    record_differs: bool = False
+    has_warning: bool = False
+
+
 class DockerScheduler:
     """Implementation of ``heron_control.schedulers.scheduler.Scheduler`` and ``Watching``."""
 
@@ -89,13 +108,9 @@ class DockerScheduler:
         self._options = options
         self._engine = engine or DockerEngine(options.project, options.address)
         self._pool = ThreadPoolExecutor(STARTS_AT_ONCE, "docker-start")
-        self._topologies: dict[str, DockerTopology] = {}  # by topology id
-        self._lock = threading.Lock()
-        self._held: set[str] = set()  # ids of topologies whose volume must be kept for their logs
-        self._differing: set[str] = set()  # ids of topologies whose record differed from the grant at the last read
-        self._coming: set[str] = set()  # ids of topologies with a volume that are not in the store yet
-        self._suspected: set[str] = set()  # ids of topologies that were reported because of their record
-        self._wake: Callable[[], None] = lambda: None
+        self._watched: dict[str, WatchedTopology] = {}  # by topology id
+        self._lock = threading.Lock()  # for additions to and removals from ``_watched``
+        self._wake = threading.Event()
         self._started = time.time()
         self._trouble = ""
 
@@ -118,8 +133,7 @@ class DockerScheduler:
         Until ``start`` the watch must not remove the volume as the rest of an ended topology.
         """
         project = self._options.project
-        with self._lock:
-            self._coming.add(launch.topology_id)
+        self._entry(launch.topology_id).is_start_pending = True
         self._engine.make_volume(
             container_spec.shared_name(project, launch), container_spec.owner_labels(project, launch)
         )
@@ -132,14 +146,13 @@ class DockerScheduler:
         self._engine.require_image(self._options.image)
         # Containers started from now on use this launch's address of the store.
         self._known(launch, launch_file.parent).launch = launch
-        with self._lock:
-            self._coming.discard(launch.topology_id)
-        self._wake()
+        self._entry(launch.topology_id).is_start_pending = False
+        self._wake.set()
         return 0
 
     def restart(self, launch: Launch, container: int, timeout_seconds: float) -> tuple[int, ...]:
         """Restart one container, or all (-1)."""
-        topology = self._topologies.get(launch.topology_id)
+        topology = self._reconciler(launch.topology_id)
         if topology is None:
             raise SchedulerError(f"the scheduler does not know {launch.topology} yet; try again in a few seconds")
         try:
@@ -167,8 +180,7 @@ class DockerScheduler:
 
     def hold(self, launch: Launch) -> None:
         """Keep the topology's volume when the watch cleans up."""
-        with self._lock:
-            self._held.add(launch.topology_id)
+        self._entry(launch.topology_id).retains_logs = True
 
     def save_logs(self, launch: Launch, folder: Path) -> None:
         """Copy the logs out of the topology's volume before it is removed."""
@@ -197,15 +209,11 @@ class DockerScheduler:
         self._engine.remove_network(name)
         self._engine.remove_volume(name)
         with self._lock:
-            self._topologies.pop(launch.topology_id, None)
-            self._held.discard(launch.topology_id)
-            self._coming.discard(launch.topology_id)
-            self._suspected.discard(launch.topology_id)
-            self._differing.discard(launch.topology_id)
+            self._watched.pop(launch.topology_id, None)
 
     def status(self, launch: Launch) -> SchedulerStatus:
         """Return the status of the last observation."""
-        topology = self._topologies.get(launch.topology_id)
+        topology = self._reconciler(launch.topology_id)
         state = ProcessState.RESTARTING if self._trouble else ProcessState.RUNNING
         own = ProcessStatus(
             "heron_scheduler", "heron_scheduler", -1, "", 0, os.getpid(), state, self._started, 0, self._trouble
@@ -216,27 +224,16 @@ class DockerScheduler:
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        loop = asyncio.get_running_loop()
-        wake = asyncio.Event()
-
-        def wake_up() -> None:
-            loop.call_soon_threadsafe(wake.set)
-
-        self._wake = wake_up
         stop = threading.Event()
         threading.Thread(target=self._listen, args=(stop,), name="docker-events", daemon=True).start()
         try:
             while True:
-                wake.clear()
+                self._wake.clear()
                 pause_seconds = await asyncio.to_thread(self.observe)
-                try:
-                    async with asyncio.timeout(pause_seconds):
-                        await wake.wait()
-                except TimeoutError:
-                    continue
+                await asyncio.to_thread(self._wake.wait, pause_seconds)
         finally:
             stop.set()
-            self._wake = lambda: None
+            self._wake.set()  # end the wait of the thread
 
     def close(self) -> None:
         """Close the connection to the engine. The containers continue."""
@@ -253,10 +250,10 @@ class DockerScheduler:
         try:
             taken_ms = now_ms()
             seen, networks, volumes = self._engine.containers(), self._engine.networks(), self._engine.volumes()
-            shown = {Owner(t.launch.topology, key) for key, t in list(self._topologies.items())}
+            shown = {Owner(t.launch.topology, t.launch.topology_id) for t in self._reconcilers()}
             shown |= {Owner(container.topology, container.topology_id) for container in seen}
             over = self._read_store(shown | {*networks.values(), *volumes.values()})
-            for topology in list(self._topologies.values()):
+            for topology in self._reconcilers():
                 try:
                     topology.reconcile(seen, taken_ms, stop=topology.launch.topology_id in over)
                 except EngineError as error:  # perhaps only this topology is affected
@@ -269,7 +266,7 @@ class DockerScheduler:
         if trouble != self._trouble:
             (log.error if trouble else log.info)("%s", trouble or "the engine carries out requests again")
         self._trouble = trouble
-        deadlines = [d for t in list(self._topologies.values()) if (d := t.view.deadline_ms) is not None]
+        deadlines = [d for t in self._reconcilers() if (d := t.view.deadline_ms) is not None]
         return min([OBSERVE_SECONDS, *(max(SHORTEST_SECONDS, (d - now_ms()) / 1000) for d in deadlines)])
 
     def _read_store(self, shown: set[Owner]) -> set[str]:
@@ -279,12 +276,12 @@ class DockerScheduler:
         neither has one that has a volume and is about to be written to the store.
         """
         with self._lock:  # before the store is read, which then has all topologies that have started meanwhile
-            coming = set(self._coming)
+            pending = {topology_id for topology_id, entry in self._watched.items() if entry.is_start_pending}
         try:
             for state in topologies.list_topologies(self._store):
                 if state.cluster == self._homes.cluster:
                     self._learn(state)
-            return {owner.topology_id for owner in shown if owner.topology_id not in coming and self._is_over(owner)}
+            return {owner.topology_id for owner in shown if owner.topology_id not in pending and self._is_over(owner)}
         except StoreError as error:
             log.warning("the state store does not answer; continuing with what is known: %s", error)
             return set()
@@ -302,27 +299,27 @@ class DockerScheduler:
         except NotAllowed as error:
             log.warning("%s", error)
             return
-        topology = self._topologies.get(state.topology_id)
+        topology = self._reconciler(state.topology_id)
         if topology is None and (launch := load_launch(folder)) is not None and launch.topology_id == state.topology_id:
             topology = self._known(launch, folder)
         if topology is None or definition.id != state.topology_id:
             return
         granted = read_granted(folder)
         if granted is None or granted.definition.id != state.topology_id:
-            self._say_once(state, "its record of granted resources is missing; submit it again")
+            self._warn_once(state, "its record of granted resources is missing; submit it again")
             return
-        if granted == Granted(definition, packing):
-            self._differing.discard(state.topology_id)
-        elif state.topology_id not in self._differing:
-            self._differing.add(state.topology_id)  # an update writes record and grant one after the other
-        else:
-            self._say_once(state, "its record differs from the submitted one, which takes precedence")
+        entry = self._entry(state.topology_id)
+        record_differs = granted != Granted(definition, packing)
+        if record_differs and entry.record_differs:  # twice: an update writes record and grant one after the other
+            self._warn_once(state, "its record differs from the submitted one, which takes precedence")
+        entry.record_differs = record_differs
         topology.plans(granted.definition, granted.packing)
 
-    def _say_once(self, state: ExecutionState, what: str) -> None:
-        if state.topology_id not in self._suspected:
-            self._suspected.add(state.topology_id)
-            log.warning("%s: %s", state.topology, what)
+    def _warn_once(self, state: ExecutionState, warning: str) -> None:
+        entry = self._entry(state.topology_id)
+        if not entry.has_warning:
+            entry.has_warning = True
+            log.warning("%s: %s", state.topology, warning)
 
     def _is_over(self, owner: Owner) -> bool:
         try:
@@ -332,11 +329,23 @@ class DockerScheduler:
 
     def _known(self, launch: Launch, folder: Path) -> DockerTopology:
         with self._lock:
-            topology = self._topologies.get(launch.topology_id)
-            if topology is None:
-                topology = DockerTopology(self._engine, self._options.image, launch, folder, self._pool)
-                self._topologies[launch.topology_id] = topology
-            return topology
+            entry = self._watched.setdefault(launch.topology_id, WatchedTopology())
+            if entry.reconciler is None:
+                entry.reconciler = DockerTopology(self._engine, self._options.image, launch, folder, self._pool)
+            return entry.reconciler
+
+    def _entry(self, topology_id: str) -> WatchedTopology:
+        """Return the entry of a topology, which is added if it does not exist."""
+        with self._lock:
+            return self._watched.setdefault(topology_id, WatchedTopology())
+
+    def _reconciler(self, topology_id: str) -> DockerTopology | None:
+        entry = self._watched.get(topology_id)
+        return entry.reconciler if entry is not None else None
+
+    def _reconcilers(self) -> list[DockerTopology]:
+        with self._lock:
+            return [entry.reconciler for entry in self._watched.values() if entry.reconciler is not None]
 
     def _observe_one(self, topology: DockerTopology, *, stop: bool = False) -> list[Seen]:
         """Observe and reconcile one topology; return its remaining containers."""
@@ -350,16 +359,18 @@ class DockerScheduler:
     ) -> None:
         """Remove the rest of topologies that were killed while no process watched or whose kill failed."""
         for container in seen:
-            if container.topology_id in over and container.topology_id not in self._topologies:
+            if container.topology_id in over and self._reconciler(container.topology_id) is None:
                 log.warning("removing %s: its topology no longer exists", container.name)
                 self._engine.remove(container.id)
         running = {container.topology_id for container in seen}
         for topology_id in over - running:
-            topology = self._topologies.get(topology_id)
-            if topology_id in self._held or (topology is not None and not topology.view.over):
+            entry = self._watched.get(topology_id, WatchedTopology())
+            if entry.is_start_pending or entry.retains_logs:
+                continue
+            if entry.reconciler is not None and not entry.reconciler.view.over:
                 continue
             with self._lock:
-                self._topologies.pop(topology_id, None)
+                self._watched.pop(topology_id, None)
             for name in [name for name, owner in networks.items() if owner.topology_id == topology_id]:
                 self._engine.remove_network(name)
             for name in [name for name, owner in volumes.items() if owner.topology_id == topology_id]:
@@ -368,7 +379,7 @@ class DockerScheduler:
     def _join(self, joiners: Sequence[Joiner], networks: Mapping[str, Owner]) -> None:
         """Connect restarted services to the topologies' networks."""
         for network, owner in networks.items():
-            topology = self._topologies.get(owner.topology_id)
+            topology = self._reconciler(owner.topology_id)
             for joiner in joiners:
                 if topology is not None and not topology.view.stopping and network not in joiner.networks:
                     log.info("%s joins %s", joiner.alias or joiner.id[:12], network)
@@ -383,7 +394,7 @@ class DockerScheduler:
                 for _ in self._engine.events(since, until):
                     if stop.is_set():
                         return
-                    self._wake()
+                    self._wake.set()
                 since = until
             except EngineError:
                 stop.wait(OBSERVE_SECONDS)  # the watch reports the error

@@ -32,8 +32,8 @@ from heron_control.progress import Progress, silent
 from heron_control.schedulers import container_spec, docker_logs
 from heron_control.schedulers.alarm import now_ms
 from heron_control.schedulers.docker_engine import DockerEngine
-from heron_control.schedulers.docker_topology import DockerTopology
-from heron_control.schedulers.engine import Engine, EngineError, Joiner, Owner, Seen
+from heron_control.schedulers.docker_topology import TopologyReconciler
+from heron_control.schedulers.engine import ClusterService, ContainerEngine, EngineContainer, EngineError, TopologyOwner
 from heron_control.schedulers.grants import Granted, read_granted
 from heron_control.schedulers.known_store import known_store_id
 from heron_control.schedulers.presence import is_killed
@@ -90,7 +90,7 @@ class WatchedTopology:
         has_warning: A warning about its record was logged.
     """
 
-    reconciler: DockerTopology | None = None
+    reconciler: TopologyReconciler | None = None
     is_start_pending: bool = False
     retains_logs: bool = False
     record_differs: bool = False
@@ -98,11 +98,13 @@ class WatchedTopology:
 
 
 class DockerScheduler:
-    """Implementation of ``heron_control.schedulers.scheduler.Scheduler`` and ``Watching``."""
+    """Implementation of ``heron_control.schedulers.scheduler.Scheduler`` and ``WatchingScheduler``."""
 
     kind = "docker"  # value of ``heron.scheduler`` for the topologies' processes
 
-    def __init__(self, store: StateStore, homes: Homes, options: DockerOptions, engine: Engine | None = None) -> None:
+    def __init__(
+        self, store: StateStore, homes: Homes, options: DockerOptions, engine: ContainerEngine | None = None
+    ) -> None:
         self._store = store
         self._homes = homes
         self._options = options
@@ -250,8 +252,8 @@ class DockerScheduler:
         try:
             taken_ms = now_ms()
             seen, networks, volumes = self._engine.containers(), self._engine.networks(), self._engine.volumes()
-            shown = {Owner(t.launch.topology, t.launch.topology_id) for t in self._reconcilers()}
-            shown |= {Owner(container.topology, container.topology_id) for container in seen}
+            shown = {TopologyOwner(t.launch.topology, t.launch.topology_id) for t in self._reconcilers()}
+            shown |= {TopologyOwner(container.topology, container.topology_id) for container in seen}
             over = self._read_store(shown | {*networks.values(), *volumes.values()})
             for topology in self._reconcilers():
                 try:
@@ -269,7 +271,7 @@ class DockerScheduler:
         deadlines = [d for t in self._reconcilers() if (d := t.view.deadline_ms) is not None]
         return min([OBSERVE_SECONDS, *(max(SHORTEST_SECONDS, (d - now_ms()) / 1000) for d in deadlines)])
 
-    def _read_store(self, shown: set[Owner]) -> set[str]:
+    def _read_store(self, shown: set[TopologyOwner]) -> set[str]:
         """Read plans and new topologies; return the ids in ``shown`` that have certainly ended.
 
         A topology has ended when the store says so. One with a damaged record or an unavailable store has not, and
@@ -321,17 +323,17 @@ class DockerScheduler:
             entry.has_warning = True
             log.warning("%s: %s", state.topology, warning)
 
-    def _is_over(self, owner: Owner) -> bool:
+    def _is_over(self, owner: TopologyOwner) -> bool:
         try:
             return is_killed(self._store, owner.topology, owner.topology_id, known_store_id(self._homes.root))
         except DamagedNode:
             return False
 
-    def _known(self, launch: Launch, folder: Path) -> DockerTopology:
+    def _known(self, launch: Launch, folder: Path) -> TopologyReconciler:
         with self._lock:
             entry = self._watched.setdefault(launch.topology_id, WatchedTopology())
             if entry.reconciler is None:
-                entry.reconciler = DockerTopology(self._engine, self._options.image, launch, folder, self._pool)
+                entry.reconciler = TopologyReconciler(self._engine, self._options.image, launch, folder, self._pool)
             return entry.reconciler
 
     def _entry(self, topology_id: str) -> WatchedTopology:
@@ -339,15 +341,15 @@ class DockerScheduler:
         with self._lock:
             return self._watched.setdefault(topology_id, WatchedTopology())
 
-    def _reconciler(self, topology_id: str) -> DockerTopology | None:
+    def _reconciler(self, topology_id: str) -> TopologyReconciler | None:
         entry = self._watched.get(topology_id)
         return entry.reconciler if entry is not None else None
 
-    def _reconcilers(self) -> list[DockerTopology]:
+    def _reconcilers(self) -> list[TopologyReconciler]:
         with self._lock:
             return [entry.reconciler for entry in self._watched.values() if entry.reconciler is not None]
 
-    def _observe_one(self, topology: DockerTopology, *, stop: bool = False) -> list[Seen]:
+    def _observe_one(self, topology: TopologyReconciler, *, stop: bool = False) -> list[EngineContainer]:
         """Observe and reconcile one topology; return its remaining containers."""
         taken_ms = now_ms()
         seen = [s for s in self._engine.containers() if s.topology_id == topology.launch.topology_id]
@@ -355,7 +357,11 @@ class DockerScheduler:
         return seen
 
     def _clear_up(
-        self, over: set[str], seen: Sequence[Seen], networks: Mapping[str, Owner], volumes: Mapping[str, Owner]
+        self,
+        over: set[str],
+        seen: Sequence[EngineContainer],
+        networks: Mapping[str, TopologyOwner],
+        volumes: Mapping[str, TopologyOwner],
     ) -> None:
         """Remove the rest of topologies that were killed while no process watched or whose kill failed."""
         for container in seen:
@@ -376,7 +382,7 @@ class DockerScheduler:
             for name in [name for name, owner in volumes.items() if owner.topology_id == topology_id]:
                 self._engine.remove_volume(name)
 
-    def _join(self, joiners: Sequence[Joiner], networks: Mapping[str, Owner]) -> None:
+    def _join(self, joiners: Sequence[ClusterService], networks: Mapping[str, TopologyOwner]) -> None:
         """Connect restarted services to the topologies' networks."""
         for network, owner in networks.items():
             topology = self._reconciler(owner.topology_id)

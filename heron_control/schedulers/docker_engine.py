@@ -23,7 +23,14 @@ import requests
 from heron_control.schedulers import container_spec
 from heron_control.schedulers.container_spec import ContainerSpec
 from heron_control.schedulers.docker_objects import container_body
-from heron_control.schedulers.engine import READ_BY_ALL, Ending, EngineError, Joiner, Owner, Seen
+from heron_control.schedulers.engine import (
+    READ_BY_ALL,
+    ClusterService,
+    ContainerExit,
+    EngineContainer,
+    EngineError,
+    TopologyOwner,
+)
 
 DEFAULT_SOCKET = "unix:///var/run/docker.sock"
 CALL_SECONDS = 60.0
@@ -32,7 +39,7 @@ NETWORK_PAUSE_SECONDS = 0.2
 
 
 class DockerEngine:
-    """Implementation of ``heron_control.schedulers.engine.Engine``."""
+    """Implementation of ``heron_control.schedulers.engine.ContainerEngine``."""
 
     network_attempts = 25  # a container that has just been removed is still on its network
     network_is_used: tuple[str, ...] = ("active endpoints",)  # messages of the engine in this case
@@ -62,14 +69,14 @@ class DockerEngine:
         with self._explained(image):
             self._api.inspect_image(image)
 
-    def containers(self) -> list[Seen]:
+    def containers(self) -> list[EngineContainer]:
         """Return the containers of all topologies of the cluster in any state."""
         with self._explained():
             containers = self._api.containers(
                 all=True, filters={"label": [self._ours()["label"], container_spec.CONTAINER_LABEL]}
             )
         return [
-            Seen(
+            EngineContainer(
                 entry["Id"],
                 entry["Names"][0].lstrip("/"),
                 entry["Labels"].get(container_spec.TOPOLOGY_LABEL, ""),
@@ -82,12 +89,12 @@ class DockerEngine:
             if entry.get("Names")
         ]
 
-    def joiners(self) -> list[Joiner]:
+    def joiners(self) -> list[ClusterService]:
         """Return the services that must be on every topology's network."""
         with self._explained():
             containers = self._api.containers(filters={"label": f"{container_spec.JOINS_LABEL}={self.project}"})
         return [
-            Joiner(
+            ClusterService(
                 entry["Id"],
                 entry["Labels"].get(container_spec.ALIAS_LABEL, ""),
                 tuple(entry["NetworkSettings"]["Networks"]),
@@ -95,7 +102,7 @@ class DockerEngine:
             for entry in containers
         ]
 
-    def ending(self, container: str) -> Ending:
+    def ending(self, container: str) -> ContainerExit:
         """Return how a container ended."""
         with self._explained():
             details = self._api.inspect_container(container)
@@ -104,7 +111,7 @@ class DockerEngine:
         lines = [line.strip() for line in said.splitlines() if line.strip()]
         code = int(state.get("ExitCode", -1))
         last = state.get("Error") or (lines[-1] if lines else "")
-        return Ending(code, bool(state.get("OOMKilled")), last, int(details["HostConfig"].get("Memory", 0)))
+        return ContainerExit(code, bool(state.get("OOMKilled")), last, int(details["HostConfig"].get("Memory", 0)))
 
     def events(self, since: int, until: int) -> Iterator[object]:
         """Yield container events between two instants (seconds since 1970) as they happen."""
@@ -148,12 +155,12 @@ class DockerEngine:
 
     # Networks and volumes.
 
-    def networks(self) -> dict[str, Owner]:
+    def networks(self) -> dict[str, TopologyOwner]:
         """Return the owner of each topology network by name."""
         with self._explained():
             return _owners(self._api.networks(filters=self._ours()))
 
-    def volumes(self) -> dict[str, Owner]:
+    def volumes(self) -> dict[str, TopologyOwner]:
         """Return the owner of each topology volume by name."""
         with self._explained():
             return _owners(self._api.volumes(filters=self._ours())["Volumes"] or [])
@@ -172,7 +179,7 @@ class DockerEngine:
         with self._explained():
             self._api.create_volume(name, labels=dict(labels))
 
-    def connect(self, joiner: Joiner, network: str) -> None:
+    def connect(self, joiner: ClusterService, network: str) -> None:
         """Connect a service to a network."""
         with self._explained(gone=(403, 404)):  # 403: it is already connected
             self._api.connect_container_to_network(joiner.id, network, aliases=[joiner.alias] if joiner.alias else None)
@@ -309,9 +316,9 @@ def _knock(address: str) -> None:
             probe.connect(address.removeprefix("unix://"))
 
 
-def _owners(containers: list[dict[str, Any]]) -> dict[str, Owner]:
+def _owners(containers: list[dict[str, Any]]) -> dict[str, TopologyOwner]:
     return {
-        entry["Name"]: Owner(
+        entry["Name"]: TopologyOwner(
             entry["Labels"].get(container_spec.TOPOLOGY_LABEL, ""),
             entry["Labels"].get(container_spec.TOPOLOGY_ID_LABEL, ""),
         )

@@ -26,7 +26,7 @@ class EngineError(SchedulerError):
     """Raised if the engine does not carry out a request."""
 
 
-class Owner(NamedTuple):
+class TopologyOwner(NamedTuple):
     """Submission that a network or volume belongs to."""
 
     topology: str
@@ -34,7 +34,7 @@ class Owner(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class EngineContainer:
     """Container of a topology as the engine shows it.
 
     ``state``: created, starting (it waits for a node, or the node prepares it), running, paused, restarting, removing,
@@ -52,7 +52,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Joiner:
+class ClusterService:
     """Running service that must be on the networks of all topologies, and its current networks."""
 
     id: str
@@ -61,7 +61,7 @@ class Joiner:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class ContainerExit:
     """End of a container, and the last line it wrote.
 
     ``exit_code`` is None if the engine does not know it; then the last line holds what it knows. ``out_of_memory`` is
@@ -74,7 +74,7 @@ class Ending:
     limit_bytes: int = 0
 
 
-class Engine(Protocol):
+class ContainerEngine(Protocol):
     """Engine, limited to one cluster (compose project).
 
     Every method raises EngineError if the engine fails or does not answer. Missing objects count as removed.
@@ -93,13 +93,13 @@ class Engine(Protocol):
     def require_image(self, image: str) -> None:
         """Raise EngineError if the engine lacks the image."""
 
-    def containers(self) -> list[Seen]:
+    def containers(self) -> list[EngineContainer]:
         """Return the containers of all topologies of the cluster in any state."""
 
-    def joiners(self) -> list[Joiner]:
+    def joiners(self) -> list[ClusterService]:
         """Return the services that must be on every topology's network."""
 
-    def ending(self, container: str) -> Ending:
+    def ending(self, container: str) -> ContainerExit:
         """Return how a container ended."""
 
     def events(self, since: int, until: int) -> Iterator[object]:
@@ -120,10 +120,10 @@ class Engine(Protocol):
     def remove(self, container: str) -> None:
         """Remove a container (id or name) in any state."""
 
-    def networks(self) -> dict[str, Owner]:
+    def networks(self) -> dict[str, TopologyOwner]:
         """Return the owner of each topology network by name."""
 
-    def volumes(self) -> dict[str, Owner]:
+    def volumes(self) -> dict[str, TopologyOwner]:
         """Return the owner of each topology volume by name."""
 
     def make_network(self, name: str, labels: Mapping[str, str], *, internal: bool = True) -> None:
@@ -135,7 +135,7 @@ class Engine(Protocol):
     def make_volume(self, name: str, labels: Mapping[str, str]) -> None:
         """Create a volume unless it exists."""
 
-    def connect(self, joiner: Joiner, network: str) -> None:
+    def connect(self, joiner: ClusterService, network: str) -> None:
         """Connect a service to a network, unless it is connected."""
 
     def remove_network(self, name: str) -> None:

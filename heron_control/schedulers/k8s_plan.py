@@ -13,9 +13,9 @@ node is lost. The Pod may still run there, disconnected, and ends when the node 
 its processes keep it from doing harm.
 
 Kubernetes calls a node unknown if its kubelet has not reported for a while. This also happens if the API server was
-unavailable, since kubelets report to it. Therefore ``Sight`` records when the API server came back. A node that is
-found unknown after that is lost once its kubelet has had GRACE_SECONDS to report again. A node that was unknown before
-does not get this time again.
+unavailable, since kubelets report to it. Therefore ``NodeSilenceTracker`` records when the API server came
+back. A node that is found unknown after that is lost once its kubelet has had GRACE_SECONDS to report again. A node
+that was unknown before does not get this time again.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ CLUSTER_DNS = "kube-system/k8s-app=kube-dns"  # also the labels of CoreDNS
 
 
 @dataclass(frozen=True, slots=True)
-class Placing:
+class PodPlacement:
     """Placement of the Pods of topologies.
 
     ``selector`` holds labels of nodes. ``reach`` holds address blocks outside the cluster that Pods may reach, for
@@ -152,7 +152,7 @@ def service(name: str, labels: Mapping[str, str], namespace: str) -> dict[str, A
     }
 
 
-def policy(name: str, labels: Mapping[str, str], placing: Placing, *, internal: bool) -> dict[str, Any]:
+def policy(name: str, labels: Mapping[str, str], placing: PodPlacement, *, internal: bool) -> dict[str, Any]:
     """Return the NetworkPolicy of a topology.
 
     Its Pods may communicate with each other, with the cluster's services, with the blocks of ``reach`` and, on port 53,
@@ -181,7 +181,7 @@ def policy(name: str, labels: Mapping[str, str], placing: Placing, *, internal: 
 
 
 def is_name_server(text: str) -> bool:
-    """Return True for a value of ``Placing.dns``."""
+    """Return True for a value of ``PodPlacement.dns``."""
     try:
         return bool(re.fullmatch(r"[a-z0-9-]+/[^=/,]+(/[^=/,]+)?=[^=/,]+", text) or ipaddress.ip_network(text))
     except ValueError:
@@ -189,7 +189,7 @@ def is_name_server(text: str) -> bool:
 
 
 def _name_server(text: str) -> dict[str, Any]:
-    """Return the peer of a NetworkPolicy for a value of ``Placing.dns``."""
+    """Return the peer of a NetworkPolicy for a value of ``PodPlacement.dns``."""
     if "=" not in text:
         return {"ipBlock": {"cidr": text}}
     namespace, _, label = text.partition("/")
@@ -224,7 +224,7 @@ def _pods_of(labels: Mapping[str, str]) -> dict[str, str]:
 # Objects of a container.
 
 
-def record_of(spec: ContainerSpec, files: Mapping[str, bytes], placing: Placing, takers: int) -> dict[str, Any]:
+def record_of(spec: ContainerSpec, files: Mapping[str, bytes], placing: PodPlacement, takers: int) -> dict[str, Any]:
     """Return the ConfigMap that represents a container, with all that is needed to start it.
 
     ``takers`` is the number of nodes that accept Pods.
@@ -241,7 +241,7 @@ def record_of(spec: ContainerSpec, files: Mapping[str, bytes], placing: Placing,
     }
 
 
-def secret_of(spec: ContainerSpec, files: Mapping[str, bytes], placing: Placing) -> dict[str, Any]:
+def secret_of(spec: ContainerSpec, files: Mapping[str, bytes], placing: PodPlacement) -> dict[str, Any]:
     """Return the Secret with the confidential files of a container."""
     labels = {key: value for key, value in spec.labels().items() if key != CONTAINER_LABEL}
     return {
@@ -270,7 +270,7 @@ def owned_by(record: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, An
     return {**made, "metadata": {**made["metadata"], "ownerReferences": [owner]}}
 
 
-def pod_of(spec: ContainerSpec, files: list[str], placing: Placing, takers: int) -> dict[str, Any]:
+def pod_of(spec: ContainerSpec, files: list[str], placing: PodPlacement, takers: int) -> dict[str, Any]:
     """Return the Pod for a container, whose ``files`` are in its start folder.
 
     ``takers`` is the number of nodes that accept Pods.
@@ -445,8 +445,11 @@ GRACE_SECONDS = 40.0  # Kubernetes' default for a silent kubelet, which reports 
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """Node of the cluster. ``lost``: its kubelet no longer reports; ``Sight`` decides when it counts as lost."""
+class KubernetesNode:
+    """Node of the cluster.
+
+    ``lost``: its kubelet no longer reports; ``NodeSilenceTracker`` decides when it counts as lost.
+    """
 
     lost: bool
     cores: float
@@ -455,11 +458,11 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class ObservedPod:
     """State of a record.
 
-    ``state`` is a state of ``Seen``. ``trouble`` is the reason why it does not run yet, or how it ended. ``lost`` is
-    True if it ended because its node was lost.
+    ``state`` is a state of ``EngineContainer``. ``trouble`` is the reason why it does not run yet, or how it ended.
+    ``lost`` is True if it ended because its node was lost.
     """
 
     state: str
@@ -469,7 +472,7 @@ class Life:
     out_of_memory: bool | None = None
 
 
-def node_of(document: Mapping[str, Any]) -> Node:
+def node_of(document: Mapping[str, Any]) -> KubernetesNode:
     """Parse a node.
 
     A node whose kubelet itself reports that it is not ready is not lost: its Pods continue to run.
@@ -478,7 +481,7 @@ def node_of(document: Mapping[str, Any]) -> Node:
     ready = next((c["status"] for c in status.get("conditions", ()) if c["type"] == "Ready"), "Unknown")
     spec = document.get("spec", {})
     refused = any(taint.get("effect") in ("NoSchedule", "NoExecute") for taint in spec.get("taints") or ())
-    return Node(
+    return KubernetesNode(
         ready == "Unknown",
         cores(status.get("allocatable", {}).get("cpu", "0")),
         not (refused or spec.get("unschedulable", False)),
@@ -486,7 +489,7 @@ def node_of(document: Mapping[str, Any]) -> Node:
     )
 
 
-def takers(nodes: Mapping[str, Node] | None, selector: Mapping[str, str]) -> int:
+def takers(nodes: Mapping[str, KubernetesNode] | None, selector: Mapping[str, str]) -> int:
     """Return the number of nodes that accept Pods with this node selector, provided they have room.
 
     Return 0 if the account may not read nodes (``nodes`` is None).
@@ -501,7 +504,7 @@ def cores(quantity: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class NodeSilenceTracker:
     """Times at which the cluster answered, in seconds of a monotonic clock.
 
     ``answered`` is the time of the last answer. ``back`` is the time of the first answer after the API server was
@@ -513,7 +516,9 @@ class Sight:
     back: float = float("-inf")
     unknown: Mapping[str, float] = field(default_factory=dict)
 
-    def look(self, nodes: Mapping[str, Node], now: float) -> tuple[Sight, dict[str, Node]]:
+    def look(
+        self, nodes: Mapping[str, KubernetesNode], now: float
+    ) -> tuple[NodeSilenceTracker, dict[str, KubernetesNode]]:
         """Record that the cluster answered with ``nodes`` at the time ``now``.
 
         Returns:
@@ -524,14 +529,16 @@ class Sight:
         judged = {
             name: replace(node, lost=node.lost and now - unknown[name] >= GRACE_SECONDS) for name, node in nodes.items()
         }
-        return Sight(now, back, unknown), judged
+        return NodeSilenceTracker(now, back, unknown), judged
 
 
-def life_of(record: Mapping[str, Any], pod: Mapping[str, Any] | None, nodes: Mapping[str, Node] | None) -> Life:
+def life_of(
+    record: Mapping[str, Any], pod: Mapping[str, Any] | None, nodes: Mapping[str, KubernetesNode] | None
+) -> ObservedPod:
     """Return the state of a record, given its Pod. ``nodes`` is None if the account may not read nodes."""
     if pod is None:
         started = STARTED_LABEL in (record["metadata"].get("labels") or {})
-        return Life("exited", "its Pod was deleted") if started else Life("created")
+        return ObservedPod("exited", "its Pod was deleted") if started else ObservedPod("created")
     status = pod.get("status", {})
     phase = status.get("phase", "Pending")
     container: Mapping[str, Any] = next(iter(status.get("containerStatuses") or ()), {})
@@ -542,22 +549,24 @@ def life_of(record: Mapping[str, Any], pod: Mapping[str, Any] | None, nodes: Map
     name = pod["spec"].get("nodeName", "")
     if name and nodes is not None and (name not in nodes or nodes[name].lost):
         gone = "is no longer in the cluster" if name not in nodes else "no longer reports"
-        return Life("exited", f"its node {name} {gone}; it may run on there, cut off, until the node is back", True)
+        return ObservedPod(
+            "exited", f"its node {name} {gone}; it may run on there, cut off, until the node is back", True
+        )
     if phase == "Running":
-        return Life("running")
-    return Life("starting", _waits(status, copying, name) or _waits(status, container, name))
+        return ObservedPod("running")
+    return ObservedPod("starting", _waits(status, copying, name) or _waits(status, container, name))
 
 
-def _ended(status: Mapping[str, Any], ended: Mapping[str, Any] | None) -> Life:
+def _ended(status: Mapping[str, Any], ended: Mapping[str, Any] | None) -> ObservedPod:
     if not ended:  # evicted, or rejected by its node
         said = " ".join(filter(None, (status.get("reason", ""), status.get("message", ""))))
-        return Life("exited", said or "it ended, and its node reports no exit status")
+        return ObservedPod("exited", said or "it ended, and its node reports no exit status")
     lines = [line.strip() for line in str(ended.get("message", "")).splitlines() if line.strip()]
     evicted = f"{status['reason']} {status.get('message', '')}".strip() if status.get("reason") else ""
     last = evicted or (lines[-1] if lines else "")
     if ended.get("reason") == "ContainerStatusUnknown":
-        return Life("exited", last or "its node lost sight of it")
-    return Life("exited", last, False, int(ended["exitCode"]), ended.get("reason") == "OOMKilled")
+        return ObservedPod("exited", last or "its node lost sight of it")
+    return ObservedPod("exited", last, False, int(ended["exitCode"]), ended.get("reason") == "OOMKilled")
 
 
 def _waits(status: Mapping[str, Any], container: Mapping[str, Any], node: str) -> str:

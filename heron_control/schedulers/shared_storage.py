@@ -19,7 +19,7 @@ from typing import Any
 
 from heron_control.schedulers import container_spec
 from heron_control.schedulers.container_spec import ContainerSpec
-from heron_control.schedulers.engine import READ_BY_ALL, EngineError, Owner
+from heron_control.schedulers.engine import READ_BY_ALL, EngineError, TopologyOwner
 from heron_runtime.failures import NotAllowed
 from heron_runtime.files import entries, replace_file
 from heron_runtime.model.settings import Keys, setting
@@ -40,7 +40,7 @@ class SharedStorage:
         self.folder = folder
         self._project = project
 
-    def owners(self) -> dict[str, Owner]:
+    def owners(self) -> dict[str, TopologyOwner]:
         """Return the owner of each topology's folder by the folder's name.
 
         Raises:
@@ -51,7 +51,7 @@ class SharedStorage:
             try:
                 labels = json.loads(file.read_bytes())
                 if labels[container_spec.CLUSTER_LABEL] == self._project:
-                    owners[file.parent.name] = Owner(
+                    owners[file.parent.name] = TopologyOwner(
                         labels[container_spec.TOPOLOGY_LABEL], labels[container_spec.TOPOLOGY_ID_LABEL]
                     )
             except FileNotFoundError:  # it is being removed
@@ -159,7 +159,7 @@ class OfNodes:
     def read_folder(self, spec: ContainerSpec, path: str) -> Generator[bytes, None, None]:
         """Raise EngineError: files of a container are on its node and are removed with it."""
         raise EngineError(f"{path} is on the nodes' own disks and went with the containers")
-        yield b""  # a generator, as ``Engine`` says
+        yield b""  # a generator, as ``ContainerEngine`` says
 
     def write_folder(self, spec: ContainerSpec, folder: Path, path: str) -> None:
         """Copy a folder directly into the shared storage.

@@ -32,7 +32,14 @@ from heron_control.schedulers.container_spec import ContainerSpec
 from heron_control.schedulers.docker import DockerOptions, DockerScheduler
 from heron_control.schedulers.docker_engine import CALL_SECONDS, NETWORK_PAUSE_SECONDS, DockerEngine
 from heron_control.schedulers.docker_objects import NO_COMPOSE
-from heron_control.schedulers.engine import Ending, Engine, EngineError, Joiner, Owner, Seen
+from heron_control.schedulers.engine import (
+    ClusterService,
+    ContainerEngine,
+    ContainerExit,
+    EngineContainer,
+    EngineError,
+    TopologyOwner,
+)
 from heron_control.schedulers.grants import read_granted
 from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError
 from heron_control.schedulers.shared_storage import OfNodes, SharedStorage, check_state
@@ -76,11 +83,13 @@ class SwarmOptions(DockerOptions):
 
 
 class SwarmScheduler(DockerScheduler):
-    """Implementation of ``heron_control.schedulers.scheduler.Scheduler`` and ``Watching`` for a Docker Swarm."""
+    """Implementation of ``Scheduler`` and ``WatchingScheduler`` (``schedulers.scheduler``) for a Docker Swarm."""
 
     kind = "swarm"
 
-    def __init__(self, store: StateStore, homes: Homes, options: SwarmOptions, engine: Engine | None = None) -> None:
+    def __init__(
+        self, store: StateStore, homes: Homes, options: SwarmOptions, engine: ContainerEngine | None = None
+    ) -> None:
         made = engine or SwarmEngine(
             options.project, options.address, options.constraints, options.storage, options.image
         )  # fmt: skip
@@ -122,7 +131,7 @@ NO_SWARM = (
 
 
 class SwarmEngine(OfNodes, DockerEngine):
-    """Implementation of ``heron_control.schedulers.engine.Engine`` for a Docker Swarm.
+    """Implementation of ``heron_control.schedulers.engine.ContainerEngine`` for a Docker Swarm.
 
     ``constraints`` apply to all tasks, for example ``node.labels.disk==ssd``. ``image`` is used to remove files that
     belong to the user of user code.
@@ -151,7 +160,7 @@ class SwarmEngine(OfNodes, DockerEngine):
         """Return the processor cores of the largest node that is ready."""
         return max((node.cores for node in self.nodes().values() if node.state == "ready"), default=0.01)
 
-    def nodes(self) -> dict[str, plan.Node]:
+    def nodes(self) -> dict[str, plan.SwarmNode]:
         """Return the nodes by their ids.
 
         Raises:
@@ -181,7 +190,7 @@ class SwarmEngine(OfNodes, DockerEngine):
         with self._explained(image):
             return str(self._api.inspect_image(image)["Id"])
 
-    def containers(self) -> list[Seen]:
+    def containers(self) -> list[EngineContainer]:
         """Return the containers of all topologies of the cluster in any state."""
         filters = {"label": [self._ours()["label"], container_spec.CONTAINER_LABEL]}
         with self._explained():
@@ -190,7 +199,7 @@ class SwarmEngine(OfNodes, DockerEngine):
         nodes = self.nodes()  # read after the tasks: a missing node has left the swarm, it is not merely new
         return [_seen(entry, self._life(entry, tasks, nodes)) for entry in services]
 
-    def ending(self, container: str) -> Ending:
+    def ending(self, container: str) -> ContainerExit:
         """Return how a container ended. Its last line is read from its node."""
         with self._explained():
             service = self._api.inspect_service(container)
@@ -201,7 +210,7 @@ class SwarmEngine(OfNodes, DockerEngine):
         if not said and tasks:
             said = self._last_line(service["ID"])
         code = None if life.trouble and not life.exit_code else life.exit_code
-        return Ending(code, None, said, limit)
+        return ContainerExit(code, None, said, limit)
 
     def _last_line(self, service: str) -> str:
         with self._explained():
@@ -210,7 +219,9 @@ class SwarmEngine(OfNodes, DockerEngine):
         return next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "")
 
     @staticmethod
-    def _life(service: Mapping[str, Any], tasks: list[dict[str, Any]], nodes: Mapping[str, plan.Node]) -> plan.Life:
+    def _life(
+        service: Mapping[str, Any], tasks: list[dict[str, Any]], nodes: Mapping[str, plan.SwarmNode]
+    ) -> plan.ObservedSwarmTask:
         spec = service["Spec"]
         return plan.life_of(
             wanted=spec["Mode"]["Replicated"].get("Replicas", 0) > 0,
@@ -376,7 +387,7 @@ class SwarmEngine(OfNodes, DockerEngine):
             time.sleep(NETWORK_PAUSE_SECONDS)
         raise EngineError(f"the network {name} still goes: a task on the manager has not ended; it is tried again")
 
-    def connect(self, joiner: Joiner, network: str) -> None:
+    def connect(self, joiner: ClusterService, network: str) -> None:
         """Connect a service to an overlay network, unless it is connected."""
         try:
             super().connect(joiner, network)
@@ -384,7 +395,7 @@ class SwarmEngine(OfNodes, DockerEngine):
             if "already attached" not in str(error):
                 raise
 
-    def volumes(self) -> dict[str, Owner]:
+    def volumes(self) -> dict[str, TopologyOwner]:
         """Return the owner of each topology's secrets and folder of the shared storage, by volume name."""
         with self._explained():
             secrets = self._api.secrets(filters=self._ours())
@@ -392,7 +403,9 @@ class SwarmEngine(OfNodes, DockerEngine):
         for entry in secrets:
             labels = entry["Spec"]["Labels"]
             if name := labels.get(plan.VOLUME_LABEL):
-                volumes[name] = Owner(labels[container_spec.TOPOLOGY_LABEL], labels[container_spec.TOPOLOGY_ID_LABEL])
+                volumes[name] = TopologyOwner(
+                    labels[container_spec.TOPOLOGY_LABEL], labels[container_spec.TOPOLOGY_ID_LABEL]
+                )
         return volumes | (self._storage.owners() if self._storage is not None else {})
 
     def make_volume(self, name: str, labels: Mapping[str, str]) -> None:
@@ -439,7 +452,7 @@ class SwarmEngine(OfNodes, DockerEngine):
                 self._api.remove_secret(entry["ID"])
 
 
-def _node(entry: Mapping[str, Any]) -> plan.Node:
+def _node(entry: Mapping[str, Any]) -> plan.SwarmNode:
     described, spec = entry.get("Description", {}), entry.get("Spec", {})
     name = described.get("Hostname", entry["ID"])
     platform = described.get("Platform", {})
@@ -450,7 +463,7 @@ def _node(entry: Mapping[str, Any]) -> plan.Node:
     }  # fmt: skip
     for kind, labels in (("node", spec.get("Labels")), ("engine", described.get("Engine", {}).get("Labels"))):
         known_by |= {f"{kind}.labels.{key}": value for key, value in (labels or {}).items()}
-    return plan.Node(
+    return plan.SwarmNode(
         name,
         entry.get("Status", {}).get("State", "unknown"),
         described.get("Resources", {}).get("NanoCPUs", 0) / 1e9,
@@ -473,10 +486,10 @@ def _task(entry: Mapping[str, Any]) -> plan.Task:
     return plan.Task(state, entry.get("NodeID") or "", status.get("Err", ""), code, image)
 
 
-def _seen(service: Mapping[str, Any], life: plan.Life) -> Seen:
+def _seen(service: Mapping[str, Any], life: plan.ObservedSwarmTask) -> EngineContainer:
     labels = service["Spec"]["Labels"]
     network = labels.get(plan.NETWORK_LABEL, "none")
-    return Seen(
+    return EngineContainer(
         service["ID"],
         service["Spec"]["Name"],
         labels.get(container_spec.TOPOLOGY_LABEL, ""),

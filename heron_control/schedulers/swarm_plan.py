@@ -41,7 +41,7 @@ _ENDED = frozenset({"complete", "shutdown", "failed", "rejected", "remove", "orp
 _DNS = ["timeout:1", "attempts:1"]  # give up soon on the name of a container that is gone
 
 
-class Node(NamedTuple):
+class SwarmNode(NamedTuple):
     """A node of the swarm.
 
     ``known_by`` maps the names that constraints may refer to, for example ``node.labels.disk``, to their values.
@@ -65,11 +65,11 @@ class Task(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class ObservedSwarmTask:
     """State of a service.
 
-    ``state`` is a state of ``Seen``. ``trouble`` is the reason why it does not run yet, or how it ended. ``lost`` is
-    True if it ended because its node was lost.
+    ``state`` is a state of ``EngineContainer``. ``trouble`` is the reason why it does not run yet, or how it ended.
+    ``lost`` is True if it ended because its node was lost.
     """
 
     state: str
@@ -191,7 +191,7 @@ def _secret(spec: ContainerSpec, name: str, key: str) -> dict[str, Any]:
     return {"SecretID": key, "SecretName": secret_name(spec.name, name), "File": file}
 
 
-def life_of(*, wanted: bool, started: bool, tasks: Sequence[Task], nodes: Mapping[str, Node]) -> Life:
+def life_of(*, wanted: bool, started: bool, tasks: Sequence[Task], nodes: Mapping[str, SwarmNode]) -> ObservedSwarmTask:
     """Return the state of a service.
 
     Args:
@@ -203,18 +203,20 @@ def life_of(*, wanted: bool, started: bool, tasks: Sequence[Task], nodes: Mappin
     living = [task for task in tasks if task.state not in _ENDED and not _lost_node(task, nodes)]
     if living:
         last = living[-1]
-        return Life("running") if last.state == "running" else Life("starting", _waits(last))
+        return ObservedSwarmTask("running") if last.state == "running" else ObservedSwarmTask("starting", _waits(last))
     if tasks:
         last = tasks[-1]
         if last.state in _ENDED:
-            return Life("exited", _in_words(last, nodes), exit_code=last.exit_code)
-        return Life("exited", f"{_lost_node(last, nodes)}; it may run on there, cut off, until the node is back", True)
+            return ObservedSwarmTask("exited", _in_words(last, nodes), exit_code=last.exit_code)
+        return ObservedSwarmTask(
+            "exited", f"{_lost_node(last, nodes)}; it may run on there, cut off, until the node is back", True
+        )
     if wanted:
-        return Life("starting")
-    return Life("exited" if started else "created")  # a swarm forgets a task after it was told to end it
+        return ObservedSwarmTask("starting")
+    return ObservedSwarmTask("exited" if started else "created")  # a swarm forgets a task after it was told to end it
 
 
-def apart_from(taken: Iterable[str], nodes: Mapping[str, Node], constraints: Iterable[str]) -> list[str]:
+def apart_from(taken: Iterable[str], nodes: Mapping[str, SwarmNode], constraints: Iterable[str]) -> list[str]:
     """Return constraints that keep a task off the ``taken`` nodes, which are given by their ids.
 
     Return an empty list if no other node would accept the task under its other ``constraints``: sharing a node is
@@ -226,7 +228,7 @@ def apart_from(taken: Iterable[str], nodes: Mapping[str, Node], constraints: Ite
     return [f"node.id!={key}" for key in avoided] if any(free) else []
 
 
-def _takes(node: Node, constraints: Iterable[str]) -> bool:
+def _takes(node: SwarmNode, constraints: Iterable[str]) -> bool:
     """Return True if a swarm would place a task on the node, provided it has room.
 
     Like a swarm, it compares values without case.
@@ -239,7 +241,7 @@ def _takes(node: Node, constraints: Iterable[str]) -> bool:
     return node.active and node.state == "ready"
 
 
-def place_of(tasks: Sequence[Task], nodes: Mapping[str, Node]) -> tuple[str, bool]:
+def place_of(tasks: Sequence[Task], nodes: Mapping[str, SwarmNode]) -> tuple[str, bool]:
     """Return the node of the living task of a service, and whether the task is about to get one.
 
     The service is scaled to one task. The node is "" if it is unknown or the task has ended. A swarm creates the task a
@@ -253,7 +255,7 @@ def place_of(tasks: Sequence[Task], nodes: Mapping[str, Node]) -> tuple[str, boo
     return living[-1].node, not living[-1].node and not living[-1].error
 
 
-def _lost_node(task: Task, nodes: Mapping[str, Node]) -> str:
+def _lost_node(task: Task, nodes: Mapping[str, SwarmNode]) -> str:
     """Return a description of how the task's node was lost, or "" if it is not lost."""
     if not task.node:
         return ""
@@ -271,7 +273,7 @@ def _waits(task: Task) -> str:
     return task.error
 
 
-def _in_words(task: Task, nodes: Mapping[str, Node]) -> str:
+def _in_words(task: Task, nodes: Mapping[str, SwarmNode]) -> str:
     """Return the reason why a task ended, or "" if its program reports the reason itself."""
     where = nodes[task.node].name if task.node in nodes else "its node"
     if "No such image" in task.error:

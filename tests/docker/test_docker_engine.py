@@ -9,7 +9,7 @@ import pytest
 
 from heron_control.schedulers import container_spec
 from heron_control.schedulers.docker_engine import DockerEngine
-from heron_control.schedulers.engine import Engine
+from heron_control.schedulers.engine import ContainerEngine
 from tests.support.clusters.compose import run
 from tests.support.contracts.engine import IMAGE, SERVICE_LABELS, SLEEP, EngineContract, Engines
 
@@ -30,7 +30,7 @@ class TestDockerEngine(EngineContract):
     def check_owners(self, entries: list[tarfile.TarInfo]) -> None:
         assert {(entry.uid, entry.gid, entry.mode & 0o777) for entry in entries} == {(10001, 10001, 0o644)}
 
-    def create_service(self, services: Engine) -> str:
+    def create_service(self, services: ContainerEngine) -> str:
         labels = [f"--label={name}={value}" for name, value in SERVICE_LABELS.items()]
         return run("docker", "create", *labels, f"--network={self.services_network}", IMAGE, *SLEEP).stdout.strip()
 
@@ -39,7 +39,7 @@ class TestDockerEngine(EngineContract):
         clear_up()
         made: dict[str, DockerEngine] = {}
 
-        def engine_of(project: str) -> Engine:
+        def engine_of(project: str) -> ContainerEngine:
             return made.setdefault(project, DockerEngine(project))
 
         yield engine_of

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from heron_control.schedulers import container_spec
 from heron_control.schedulers.container_spec import ContainerSpec
-from heron_control.schedulers.engine import Ending, EngineError, Joiner, Owner, Seen
+from heron_control.schedulers.engine import ClusterService, ContainerExit, EngineContainer, EngineError, TopologyOwner
 
 SIGNALS = {"SIGTERM": 143, "SIGKILL": 137}
 
@@ -117,7 +117,7 @@ class Machine:
 
 
 class FakeEngine:
-    """Fake of ``heron_control.schedulers.engine.Engine``."""
+    """Fake of ``heron_control.schedulers.engine.ContainerEngine``."""
 
     def __init__(self, machine: Machine, project: str) -> None:
         self.machine = machine
@@ -136,12 +136,12 @@ class FakeEngine:
         if image not in self.machine.images:
             raise EngineError(f"the image {image} is not on the Docker engine; build it with `make image`")
 
-    def containers(self) -> list[Seen]:
+    def containers(self) -> list[EngineContainer]:
         """Return the containers with a number."""
         self.machine.enter("containers")
         with self.machine.lock:
             return [
-                Seen(
+                EngineContainer(
                     key,
                     c.name,
                     *_owner(c.labels),
@@ -154,21 +154,21 @@ class FakeEngine:
                 and container_spec.CONTAINER_LABEL in c.labels
             ]
 
-    def joiners(self) -> list[Joiner]:
+    def joiners(self) -> list[ClusterService]:
         """Return the running containers."""
         self.machine.enter("joiners")
         with self.machine.lock:
             return [
-                Joiner(key, c.labels.get(container_spec.ALIAS_LABEL, ""), tuple(c.networks))
+                ClusterService(key, c.labels.get(container_spec.ALIAS_LABEL, ""), tuple(c.networks))
                 for key, c in self.machine.containers.items()
                 if c.labels.get(container_spec.JOINS_LABEL) == self.project and c.state == "running"
             ]
 
-    def ending(self, container: str) -> Ending:
+    def ending(self, container: str) -> ContainerExit:
         """Return the recorded ending."""
         self.machine.enter("ending")
         c = self.machine.find(container)
-        return Ending(c.code, c.out_of_memory, c.said, c.memory_bytes)
+        return ContainerExit(c.code, c.out_of_memory, c.said, c.memory_bytes)
 
     def events(self, since: int, until: int) -> Iterator[object]:
         """Yield a number for each event."""
@@ -229,24 +229,24 @@ class FakeEngine:
                 del self.machine.containers[key]
                 self.machine.tell()
 
-    def networks(self) -> dict[str, Owner]:
+    def networks(self) -> dict[str, TopologyOwner]:
         """Return the networks of this project."""
         self.machine.enter("networks")
         return self._owned(self.machine.networks)
 
-    def volumes(self) -> dict[str, Owner]:
+    def volumes(self) -> dict[str, TopologyOwner]:
         """Return the volumes of this project."""
         self.machine.enter("volumes")
         return self._owned(self.machine.volume_labels)
 
-    def _owned(self, labelled: dict[str, Mapping[str, str]]) -> dict[str, Owner]:
+    def _owned(self, labelled: dict[str, Mapping[str, str]]) -> dict[str, TopologyOwner]:
         with self.machine.lock:
             ours = {
                 name: found
                 for name, found in labelled.items()
                 if found.get(container_spec.CLUSTER_LABEL) == self.project
             }
-            return {name: Owner(*_owner(found)) for name, found in ours.items()}
+            return {name: TopologyOwner(*_owner(found)) for name, found in ours.items()}
 
     def make_network(self, name: str, labels: Mapping[str, str], *, internal: bool = True) -> None:
         """Create a network."""
@@ -264,7 +264,7 @@ class FakeEngine:
         self.machine.volumes.setdefault(name, {})
         self.machine.volume_labels.setdefault(name, dict(labels))
 
-    def connect(self, joiner: Joiner, network: str) -> None:
+    def connect(self, joiner: ClusterService, network: str) -> None:
         """Connect a container to a network."""
         self.machine.enter("connect")
         self.machine.find(joiner.id).networks.add(network)

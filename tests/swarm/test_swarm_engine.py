@@ -10,7 +10,7 @@ import pytest
 
 from heron_control.schedulers import container_spec
 from heron_control.schedulers.docker_engine import DockerEngine
-from heron_control.schedulers.engine import Engine
+from heron_control.schedulers.engine import ContainerEngine
 from heron_control.schedulers.swarm import SwarmEngine
 from tests.support.clusters.compose import run
 from tests.support.clusters.swarm_nodes import SwarmNodes
@@ -61,7 +61,7 @@ class TestSwarmEngine(EngineContract):
         made: dict[str, SwarmEngine] = {}
         storage = nodes.storage(tmp_path.name)
 
-        def engine_of(project: str) -> Engine:
+        def engine_of(project: str) -> ContainerEngine:
             return made.setdefault(project, SwarmEngine(project, nodes.address(1), storage=storage))
 
         yield engine_of
@@ -69,7 +69,7 @@ class TestSwarmEngine(EngineContract):
             engine.close()
         clear_up(nodes)
 
-    def create_service(self, services: Engine) -> str:
+    def create_service(self, services: ContainerEngine) -> str:
         assert isinstance(services, DockerEngine)
         labels = [f"--label={name}={value}" for name, value in SERVICE_LABELS.items()]
         network = f"--network={self.services_network}"

@@ -1,4 +1,4 @@
-"""Contract test of ``Engine`` for the fake engine, Docker, Swarm and Kubernetes.
+"""Contract test of ``ContainerEngine`` for the fake engine, Docker, Swarm and Kubernetes.
 
 A subclass provides the engine of a project as the fixture ``engines``. Its class attributes name what its engine does
 not support.
@@ -18,7 +18,7 @@ import pytest
 
 from heron_control.schedulers import container_spec
 from heron_control.schedulers.container_spec import ContainerSpec, ProcessUser
-from heron_control.schedulers.engine import Engine, EngineError, Owner, Seen
+from heron_control.schedulers.engine import ContainerEngine, EngineContainer, EngineError, TopologyOwner
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import Resources
 
@@ -31,7 +31,7 @@ SERVICE_LABELS = {
     container_spec.JOINS_LABEL: "contract",
     container_spec.ALIAS_LABEL: "api",
 }
-Engines = Callable[[str], Engine]
+Engines = Callable[[str], ContainerEngine]
 
 
 def spec(project: str, number: int, command: Sequence[str], network: str = "") -> ContainerSpec:
@@ -43,7 +43,7 @@ def spec(project: str, number: int, command: Sequence[str], network: str = "") -
     )  # fmt: skip
 
 
-def seen(engine: Engine, number: int, *states: str) -> Seen:
+def seen(engine: ContainerEngine, number: int, *states: str) -> EngineContainer:
     """Return the container once it is in one of these states."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
@@ -66,7 +66,7 @@ class EngineContract:
     keeps_files = True  # files of a removed container can be read
 
     @pytest.fixture
-    def engine(self, engines: Engines) -> Engine:
+    def engine(self, engines: Engines) -> ContainerEngine:
         """Return the engine of a project with a volume and no other objects."""
         made = engines("contract")
         made.make_volume(
@@ -74,7 +74,7 @@ class EngineContract:
         )
         return made
 
-    def test_lifecycle_is_reported(self, engine: Engine, engines: Engines) -> None:
+    def test_lifecycle_is_reported(self, engine: ContainerEngine, engines: Engines) -> None:
         assert engine.containers() == []
         container = engine.create(spec("contract", 1, SLEEP), {})
         found = seen(engine, 1, "created")
@@ -96,12 +96,12 @@ class EngineContract:
         with pytest.raises(EngineError, match=r"No such container|service .* not found"):
             engine.ending(container)
 
-    def test_running_container_is_removed_by_name(self, engine: Engine) -> None:
+    def test_running_container_is_removed_by_name(self, engine: ContainerEngine) -> None:
         engine.start(engine.create(spec("contract", 1, SLEEP), {}))
         engine.remove("contract-1")
         assert engine.containers() == []
 
-    def test_ending_has_exit_code_and_last_output(self, engine: Engine) -> None:
+    def test_ending_has_exit_code_and_last_output(self, engine: ContainerEngine) -> None:
         command = ["sh", "-c", "echo out of coffee; exit 3"]
         container = engine.create(spec("contract", 2, command), {})
         engine.start(container)
@@ -109,7 +109,7 @@ class EngineContract:
         ending = engine.ending(container)
         assert (ending.exit_code, ending.last_line) == (3, "out of coffee")
 
-    def test_failed_creation_is_explained_and_leaves_nothing(self, engine: Engine) -> None:
+    def test_failed_creation_is_explained_and_leaves_nothing(self, engine: ContainerEngine) -> None:
         engine.require_image(IMAGE)
         nowhere = replace(spec("contract", 1, SLEEP), image="nowhere:none")
         if self.knows_images:
@@ -132,12 +132,12 @@ class EngineContract:
             engine.start(engine.create(spec("contract", 3, SLEEP, "contract-nowhere"), {}))
         assert {found.number for found in engine.containers()} <= {1, 3}
 
-    def test_networks_and_volumes_have_owners_and_are_removed(self, engine: Engine, engines: Engines) -> None:
+    def test_networks_and_volumes_have_owners_and_are_removed(self, engine: ContainerEngine, engines: Engines) -> None:
         name, labels = container_spec.shared_name("contract", LAUNCH), container_spec.owner_labels("contract", LAUNCH)
         for _ in range(2):
             engine.make_network(name, labels)
             engine.make_volume(name, labels)
-        assert engine.networks() == engine.volumes() == {name: Owner("words", "words-0a1b2c")}
+        assert engine.networks() == engine.volumes() == {name: TopologyOwner("words", "words-0a1b2c")}
         assert engines("stranger").networks() == engines("stranger").volumes() == {}
         container = engine.create(spec("contract", 1, SLEEP, name), {})
         engine.start(container)
@@ -153,15 +153,15 @@ class EngineContract:
         assert engine.volumes() == {}
 
     @pytest.fixture
-    def services(self, engine: Engine) -> Engine:
+    def services(self, engine: ContainerEngine) -> ContainerEngine:
         """Return the engine of the cluster's own services: the same, or that of a swarm's manager."""
         return engine
 
-    def create_service(self, services: Engine) -> str:
+    def create_service(self, services: ContainerEngine) -> str:
         """Create a container with SERVICE_LABELS on ``services_network``, and return its id."""
         raise NotImplementedError
 
-    def test_services_join_networks(self, engine: Engine, services: Engine) -> None:
+    def test_services_join_networks(self, engine: ContainerEngine, services: ContainerEngine) -> None:
         if not self.services_join:
             assert engine.joiners() == []
             return
@@ -180,7 +180,7 @@ class EngineContract:
         finally:
             services.remove(container)
 
-    def test_files_are_written_to_and_read_from_the_volume(self, engine: Engine) -> None:
+    def test_files_are_written_to_and_read_from_the_volume(self, engine: ContainerEngine) -> None:
         files = {"launch.json": b"{}", "secret": b"0123"}
         engine.create(spec("contract", 1, SLEEP), files)
         assert engine.volumes()
@@ -196,7 +196,7 @@ class EngineContract:
         assert list(engine.read_folder(reader, f"{container_spec.VOLUME_PATH}/log-files")) == []
         assert [found.name for found in engine.containers()] == ["contract-1"]
 
-    def test_folder_in_the_volume_belongs_to_the_containers_user(self, engine: Engine, tmp_path: Path) -> None:
+    def test_folder_in_the_volume_belongs_to_the_containers_user(self, engine: ContainerEngine, tmp_path: Path) -> None:
         files = {"parts/a.part": bytes(3_000_000), f"parts/{'long' * 30}": b"1", "empty": b""}
         for name, content in files.items():
             (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -219,7 +219,7 @@ class EngineContract:
     def check_owners(self, entries: list[tarfile.TarInfo]) -> None:
         """Check the owners, if the engine has owners."""
 
-    def test_events_are_reported_as_they_occur(self, engine: Engine) -> None:
+    def test_events_are_reported_as_they_occur(self, engine: ContainerEngine) -> None:
         container = engine.create(spec("contract", 1, SLEEP), {})
         heard = threading.Event()
         now = int(time.time())
@@ -235,5 +235,5 @@ class EngineContract:
         assert heard.wait(PATIENCE_SECONDS)
         listener.join()
 
-    def test_engine_reports_its_cores(self, engine: Engine) -> None:
+    def test_engine_reports_its_cores(self, engine: ContainerEngine) -> None:
         assert engine.cores() >= 1

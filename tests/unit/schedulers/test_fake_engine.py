@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heron_control.schedulers.engine import Engine
+from heron_control.schedulers.engine import ContainerEngine
 from tests.support.contracts.engine import SERVICE_LABELS, SLEEP, EngineContract, Engines
 from tests.support.fake_engine import Container, FakeEngine, Machine
 
@@ -15,6 +15,6 @@ class TestFakeEngine(EngineContract):
         machine = Machine()
         return lambda project: FakeEngine(machine, project)
 
-    def create_service(self, services: Engine) -> str:
+    def create_service(self, services: ContainerEngine) -> str:
         assert isinstance(services, FakeEngine)
         return services.machine.add(Container("contract-service", SERVICE_LABELS, SLEEP, {self.services_network}))

@@ -16,7 +16,7 @@ from heron_control.schedulers import container_spec, k8s_plan
 from heron_control.schedulers.container_spec import ContainerSpec
 from heron_control.schedulers.identity import container_lock
 from heron_control.schedulers.k8s import KubernetesOptions
-from heron_control.schedulers.k8s_plan import Placing, cores
+from heron_control.schedulers.k8s_plan import PodPlacement, cores
 from heron_control.schedulers.scheduler import SchedulerError
 from heron_runtime.model.plan import Resources
 from heron_runtime.model.settings import MiB
@@ -25,7 +25,7 @@ from tests.unit.schedulers.test_container_spec import IDS, NAMES, check_no_field
 ROOT = Path(__file__).resolve().parents[3]
 VERSIONS = [f"1.{minor}" for minor in range(25, 38)]
 FILES = {"launch.json": b"{}", "secret": b"s", "key.pem": b"k", "store-credential": b"c"}
-PLACING = Placing("heronry", (("disk", "ssd"),), "registry", ("10.0.0.0/8",), "shared")
+PLACING = PodPlacement("heronry", (("disk", "ssd"),), "registry", ("10.0.0.0/8",), "shared")
 LABELS = container_spec.owner_labels("heronry", launch_named("T"))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from heron_control.schedulers import container_spec
-from heron_control.schedulers.engine import EngineError, Owner
+from heron_control.schedulers.engine import EngineError, TopologyOwner
 from heron_control.schedulers.shared_storage import OWNER_FILE, SharedStorage
 from tests.unit.schedulers.test_container_spec import launch_named
 
@@ -22,7 +22,7 @@ def test_folder_is_created_once_with_an_owner_and_removed(tmp_path: Path) -> Non
     storage = SharedStorage(tmp_path, "heronry")
     for _ in range(2):
         storage.make("t", LABELS)
-    assert storage.owners() == {"t": Owner("T", "T-0123456789ab")}
+    assert storage.owners() == {"t": TopologyOwner("T", "T-0123456789ab")}
     assert SharedStorage(tmp_path, "stranger").owners() == {}
     for part in container_spec.SHARED_MOUNTS:
         assert (tmp_path / "t" / part).stat().st_mode & 0o777 == 0o700
@@ -121,6 +121,6 @@ def test_partly_removed_folder_is_removed_by_the_next_attempt(tmp_path: Path, mo
         patch.setattr(shutil, "rmtree", refuses)
         with pytest.raises(PermissionError):
             storage.remove("t")
-    assert storage.owners() == {"t": Owner("T", "T-0123456789ab")}, "it is still known whose it is"
+    assert storage.owners() == {"t": TopologyOwner("T", "T-0123456789ab")}, "it is still known whose it is"
     storage.remove("t")
     assert list(tmp_path.iterdir()) == []

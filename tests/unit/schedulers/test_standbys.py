@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from heron_control.schedulers import container_spec, k8s_plan, slurm_plan, swarm_plan
 from heron_control.schedulers.container_spec import ContainerSpec
-from heron_control.schedulers.swarm_plan import Node, Task
+from heron_control.schedulers.swarm_plan import SwarmNode, Task
 from heron_runtime.model.ids import FIRST_STANDBY, MASTER_CONTAINER
 from heron_runtime.model.plan import Resources
 from heron_runtime.model.settings import MiB
@@ -30,12 +30,12 @@ STATES = ("ready", "down", "unknown")
 SWARM_NODES = st.dictionaries(
     st.sampled_from("abcd"),
     st.builds(
-        Node, st.just("n"), st.sampled_from(STATES), st.just(2.0), st.booleans(),
+        SwarmNode, st.just("n"), st.sampled_from(STATES), st.just(2.0), st.booleans(),
         st.fixed_dictionaries({"node.labels.disk": st.sampled_from(("ssd", "SSD", "hdd"))}),
     ),
     min_size=1,
 )  # fmt: skip
-ONE = Node("n", "ready", 2.0)
+ONE = SwarmNode("n", "ready", 2.0)
 CONSTRAINTS = st.sampled_from(([], ["node.labels.disk==ssd"], ["node.labels.disk != ssd"], ["node.labels.none==x"]))
 
 
@@ -119,7 +119,7 @@ def test_node_counts_if_a_pod_may_be_scheduled_there() -> None:
 # A swarm.
 
 
-def goes_to(node: str, found: Node, constraints: list[str]) -> bool:
+def goes_to(node: str, found: SwarmNode, constraints: list[str]) -> bool:
     """Return whether a swarm would place a task there."""
     for constraint in constraints:
         key, _, value = (part.strip() for part in constraint.replace("!=", "==").partition("=="))
@@ -133,7 +133,7 @@ def goes_to(node: str, found: Node, constraints: list[str]) -> bool:
 @example({"a": ONE, "b": ONE._replace(active=False)}, frozenset("a"), [])
 @example({"a": ONE, "b": ONE}, frozenset("a"), [])
 def test_masters_share_a_swarm_node_only_if_no_other_fits(
-    nodes: dict[str, Node], taken: frozenset[str], given_: list[str]
+    nodes: dict[str, SwarmNode], taken: frozenset[str], given_: list[str]
 ) -> None:
     before = {key for key, node in nodes.items() if goes_to(key, node, given_)}
     more = swarm_plan.apart_from(taken, nodes, given_)
@@ -142,7 +142,7 @@ def test_masters_share_a_swarm_node_only_if_no_other_fits(
 
 
 def test_place_of_a_master_counts_while_it_may_run_there() -> None:
-    nodes = {"n1": Node("one", "ready", 2.0), "n2": Node("two", "down", 2.0)}
+    nodes = {"n1": SwarmNode("one", "ready", 2.0), "n2": SwarmNode("two", "down", 2.0)}
     for tasks, place in (
         ([], ("", True)),
         ([Task("running", "n1")], ("n1", False)),
@@ -168,7 +168,7 @@ def test_masters_share_a_slurm_node_only_if_there_are_fewer_nodes(masters: int, 
 
 
 def test_slurm_excludes_exactly_the_given_nodes() -> None:
-    need = slurm_plan.Need(1, 256)
+    need = slurm_plan.SlurmResources(1, 256)
     assert "--exclude=n1,n2" in slurm_plan.step_arguments(0, need, ["x"], ["n1", "n2"])
     assert not [word for word in slurm_plan.step_arguments(0, need, ["x"]) if "exclude" in word]
 

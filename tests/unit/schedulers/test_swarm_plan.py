@@ -7,14 +7,18 @@ from typing import Any
 
 from heron_control.schedulers import container_spec, swarm_plan
 from heron_control.schedulers.container_spec import ContainerSpec
-from heron_control.schedulers.swarm_plan import Life, Node, Task, life_of
+from heron_control.schedulers.swarm_plan import ObservedSwarmTask, SwarmNode, Task, life_of
 from heron_runtime.model.plan import Resources
 from heron_runtime.model.settings import MiB
 from tests.unit.schedulers.test_container_spec import check_no_field_is_lost, spec
 
 ENDED = ("complete", "shutdown", "failed", "rejected", "remove", "orphaned")
 COMING = ("new", "pending", "assigned", "accepted", "preparing", "ready", "starting")
-NODES = {"n1": Node("one", "ready", 2.0), "n2": Node("two", "down", 2.0), "n3": Node("three", "unknown", 2.0)}
+NODES = {
+    "n1": SwarmNode("one", "ready", 2.0),
+    "n2": SwarmNode("two", "down", 2.0),
+    "n3": SwarmNode("three", "unknown", 2.0),
+}
 SECRETS = {"secret": "key1"}
 
 
@@ -59,7 +63,7 @@ def test_shared_storage_is_a_folder_of_the_topology() -> None:
     }
 
 
-def _life(*tasks: Task, wanted: bool = True, started: bool = True) -> Life:
+def _life(*tasks: Task, wanted: bool = True, started: bool = True) -> ObservedSwarmTask:
     return life_of(wanted=wanted, started=started, tasks=tasks, nodes=NODES)
 
 
@@ -83,7 +87,7 @@ def test_task_on_a_lost_node_has_ended_with_a_reason() -> None:
 
 
 def test_ended_task_has_an_exit_code_or_a_reason() -> None:
-    assert _life(Task("failed", "n1", "task: non-zero exit (3)", 3)) == Life("exited", "", exit_code=3)
+    assert _life(Task("failed", "n1", "task: non-zero exit (3)", 3)) == ObservedSwarmTask("exited", "", exit_code=3)
     refused = _life(Task("rejected", "n1", "No such image: sha256:1", None, "sha256:12345"))
     assert "the image is not on one (sha256:12345)" in refused.trouble
     assert "one refused it: invalid mount" in _life(Task("rejected", "n1", "invalid mount")).trouble

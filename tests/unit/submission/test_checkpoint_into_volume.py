@@ -20,7 +20,7 @@ from heron_control.packing import pack
 from heron_control.schedulers import container_spec
 from heron_control.schedulers.container_spec import ContainerSpec
 from heron_control.schedulers.docker import DockerOptions, DockerScheduler
-from heron_control.schedulers.engine import Owner
+from heron_control.schedulers.engine import TopologyOwner
 from heron_control.schedulers.topology_folder import load_launch, place_of
 from heron_control.submission.naming import NamedCheckpoints
 from heron_control.submission.service import SubmissionService
@@ -148,7 +148,7 @@ def test_new_submission_is_not_removed_by_a_concurrent_observation() -> None:
         assert ready.wait(PATIENCE_SECONDS)
         real = DockerScheduler._read_store
 
-        def meanwhile(self: DockerScheduler, shown: set[Owner]) -> set[str]:
+        def meanwhile(self: DockerScheduler, shown: set[TopologyOwner]) -> set[str]:
             over = real(self, shown)
             go.set()
             submitting.join(PATIENCE_SECONDS)

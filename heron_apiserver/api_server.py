@@ -27,7 +27,7 @@ from heron_control.packaging.requirements import TargetPlatform, this_interprete
 from heron_control.packaging.shipping import LIMITS
 from heron_control.packaging.writer import ArchiveLimits
 from heron_control.schedulers.known_store import confirm_store
-from heron_control.schedulers.scheduler import Scheduler, Watching
+from heron_control.schedulers.scheduler import Scheduler, WatchingScheduler
 from heron_control.submission.submission import ClusterConfig
 from heron_control.web.serving import ServerMetrics
 from heron_control.web.tokens import Throttle
@@ -218,7 +218,7 @@ class Maintenance:
     async def _live(self) -> None:
         await self._open()
         async with asyncio.TaskGroup() as tasks:
-            if isinstance(self._scheduler, Watching):
+            if isinstance(self._scheduler, WatchingScheduler):
                 tasks.create_task(self._watch(self._scheduler), name="scheduler-watch")
             tasks.create_task(self._recover_and_maintain(), name="maintain")
 
@@ -260,7 +260,7 @@ class Maintenance:
             await asyncio.to_thread(self._audit.flush_repeats)
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _watch(self, scheduler: Watching) -> None:
+    async def _watch(self, scheduler: WatchingScheduler) -> None:
         """Run the scheduler's watch indefinitely and restart it after a growing delay when it ends."""
         delay = RETRY_SECONDS
         while True:

@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 
 from heron_apiserver.topologies import PlacedTopologies
-from heron_control.schedulers.presence import Presence
+from heron_control.schedulers.presence import NodeRegistration
 from heron_control.schedulers.scheduler import SchedulerError
 from heron_control.web.names import is_loopback
 from heron_runtime.launch import Launch
@@ -37,7 +37,7 @@ class _Served:
     topology: str
     server: grpc.aio.Server
     store: CachedStore  # owner of the node
-    presence: Presence
+    presence: NodeRegistration
 
 
 class SchedulerEndpoints:
@@ -120,4 +120,4 @@ class SchedulerEndpoints:
         await server.start()
         location = SchedulerLocation(launch.topology_id, self._advertise, port, os.getpid())
         data = message_codecs.SCHEDULER_LOCATION.encode(location)
-        return _Served(launch.topology, server, store, Presence(store, place, data))
+        return _Served(launch.topology, server, store, NodeRegistration(store, place, data))

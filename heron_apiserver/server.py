@@ -24,7 +24,7 @@ from heron_apiserver.tokens import INITIAL_TOKEN_FILES, TokenBook
 from heron_control.schedulers.grants import Quota
 from heron_control.schedulers.identity import HostLock
 from heron_control.schedulers.known_store import known_store_id
-from heron_control.schedulers.scheduler import SchedulerContext, SchedulerMaker
+from heron_control.schedulers.scheduler import SchedulerContext, SchedulerFactory
 from heron_control.submission.submission import ClusterConfig
 from heron_control.web.names import hosts_of, is_loopback
 from heron_control.web.serving import ConnectionLimits, Server, StartError, bind, config_of, url_of
@@ -97,7 +97,7 @@ def serve(options: ApiServerOptions) -> None:
 
 
 def make_server(
-    options: ApiServerOptions, config: ClusterConfig, store: StateStore, make: SchedulerMaker, place: PackageLocation
+    options: ApiServerOptions, config: ClusterConfig, store: StateStore, make: SchedulerFactory, place: PackageLocation
 ) -> tuple[ApiServer, FastAPI]:
     """Return the API server that owns the home from now on. Raises StartError, SchedulerError."""
     tokens = TokenBook(config.home)
@@ -114,7 +114,7 @@ def make_replica(
     options: ApiServerOptions,
     config: ClusterConfig,
     store: StateStore,
-    make: SchedulerMaker,
+    make: SchedulerFactory,
     place: PackageLocation,
     listens: int,
 ) -> Replica:
@@ -157,7 +157,7 @@ def cluster_config(options: ApiServerOptions, home: Path) -> ClusterConfig:
     return ClusterConfig(home, cluster, StoreAddress(state_url, options.state_credential), quota=options.quota)
 
 
-def store_and_scheduler(options: ApiServerOptions, config: ClusterConfig) -> tuple[StateStore, SchedulerMaker]:
+def store_and_scheduler(options: ApiServerOptions, config: ClusterConfig) -> tuple[StateStore, SchedulerFactory]:
     """Return the unopened state store and the factory of the scheduler. Raises StartError."""
     try:
         store = open_address(config.store, create=not known_store_id(config.home))

@@ -34,7 +34,7 @@ import urllib.parse
 from pathlib import Path
 
 from heron_control.packaging.shipping import unpack_package
-from heron_control.schedulers.docker_plan import SHARED_PATH, VOLUME_PATH
+from heron_control.schedulers.container_spec import SHARED_PATH, VOLUME_PATH
 from heron_control.schedulers.identity import process_title
 from heron_runtime.checkpoint_files import CHECKPOINTS
 from heron_runtime.code_user import PASSED_THROUGH, WRITTEN_TO, CodeUser, code_user

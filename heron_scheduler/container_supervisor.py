@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from heron_control.schedulers.alarm import Alarm, now_ms
+from heron_control.schedulers.alarm import DeadlineTimer, now_ms
 from heron_control.schedulers.containers import (
     ContainerRow,
-    Containers,
+    ContainerTable,
     Effect,
     KillGroup,
     StartContainer,
@@ -99,9 +99,9 @@ class ContainerSupervisor:
         self._backend = backend
         self._started = time.time()
         self._loop = asyncio.get_running_loop()
-        self.core = Containers.of(launch.settings)
+        self.core = ContainerTable.of(launch.settings)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}  # by number; adopted ones are not our children
-        self._alarm = Alarm(lambda: self.act(self.core.tick(now_ms())))
+        self._alarm = DeadlineTimer(lambda: self.act(self.core.tick(now_ms())))
         self._confirming: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self.done = asyncio.Event()

@@ -15,10 +15,10 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from heron_control.schedulers.containers import SHOWN, Containers
+from heron_control.schedulers.containers import SHOWN, ContainerTable
 from heron_control.schedulers.identity import HostLock, is_held, last_holder, process_title, scheduler_lock
 from heron_control.schedulers.log_files import OwnLog
-from heron_control.schedulers.presence import Presence, is_killed
+from heron_control.schedulers.presence import NodeRegistration, is_killed
 from heron_control.schedulers.runtime import remove_runtime_dir
 from heron_control.schedulers.scheduler import ALL, SchedulerError
 from heron_control.schedulers.slurm_node import is_replaced
@@ -63,7 +63,7 @@ log = logging.getLogger(__name__)
 class SchedulerMetrics:
     """Metrics of the scheduler and its containers, read from the container table for each report."""
 
-    def __init__(self, core: Containers) -> None:
+    def __init__(self, core: ContainerTable) -> None:
         self._core = core
         self._telemetry = Telemetry("__scheduler__", "heron_scheduler", MASTER_CONTAINER, 0, time.time_ns())
         self._counted: dict[int, int] = {}
@@ -180,7 +180,7 @@ class SchedulerProcess:
         self._backend = backend
         self._own_log = own_log
         self._store: StateStore | None = None
-        self._presence: Presence | None = None
+        self._presence: NodeRegistration | None = None
         self._config: Mapping[str, Any] | None = None  # the settings read here never change
         self._wake = asyncio.Event()
         self._leaving = False
@@ -243,7 +243,7 @@ class SchedulerProcess:
             store.open()
             self._store = store
             data = message_codecs.SCHEDULER_LOCATION.encode(location)
-            self._presence = Presence(store, paths.scheduler(name), data)
+            self._presence = NodeRegistration(store, paths.scheduler(name), data)
             for path in (paths.execution_state(name), paths.packing_plan(name)):
                 store.watch(path, wake)
         assert self._presence is not None

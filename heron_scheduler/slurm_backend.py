@@ -45,7 +45,7 @@ from heron_runtime.state.store import StateStore
 from heron_scheduler.container_supervisor import RunningContainer, log_file
 
 WITHOUT_SRUN = 1 << 30  # plus the container number: stands for the process id of a step without an srun
-SMALLEST = plan.Need(1, 256)
+SMALLEST = plan.SlurmResources(1, 256)
 log = logging.getLogger(__name__)
 
 
@@ -110,7 +110,7 @@ class SlurmBackend:
             log.warning("the job's nodes are unknown, so container %d may run on any of them: %s", number, error)
             return []
 
-    def _need(self, number: int) -> plan.Need:
+    def _need(self, number: int) -> plan.SlurmResources:
         """Return the resources of a container in the granted plan.
 
         A container of a plan that is being left takes a whole slot.

@@ -36,7 +36,7 @@ from heron_container.shell.resource_limits import MemoryLimit, VolumeMonitor
 from heron_container.shell.store_watch import ContainerPlans, StoreObservation
 from heron_container.startup import ForkedZygote
 from heron_control.schedulers import local
-from heron_control.schedulers.alarm import Alarm, now_ms
+from heron_control.schedulers.alarm import DeadlineTimer, now_ms
 from heron_control.schedulers.identity import catches, exit_in_words, traced
 from heron_control.schedulers.scheduler import SchedulerError
 from heron_runtime.checkpoint_files import checkpoint_folder
@@ -107,7 +107,7 @@ class Container:
         self._reaper = OrphanReaper(not holds_master(number))
         self._scheduler_watch = SchedulerWatch(SCHEDULER_BACKOFF, scheduler_patience(number))
         self._scheduler_pid = 0
-        self._alarm = Alarm(lambda: self._act(self.supervisor.tick(now_ms())))
+        self._alarm = DeadlineTimer(lambda: self._act(self.supervisor.tick(now_ms())))
         self._all_ended = asyncio.Event()
 
     async def run(self) -> None:

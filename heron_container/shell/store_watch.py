@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heron_control.schedulers.presence import Presence, is_killed
+from heron_control.schedulers.presence import NodeRegistration, is_killed
 from heron_control.schedulers.slurm_node import is_replaced
 from heron_runtime.files import replace_file
 from heron_runtime.launch import Launch
@@ -67,7 +67,7 @@ class StoreWatch:
         self._container = container
         self._location = location
         self._store: StateStore | None = None
-        self._presence: Presence | None = None
+        self._presence: NodeRegistration | None = None
         self._packing: bytes | None = None
         self._settled = True
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -115,7 +115,7 @@ class StoreWatch:
             store.open()
             self._store = store
             data = message_codecs.CONTAINER_LOCATION.encode(self._location)
-            self._presence = Presence(store, paths.container(launch.topology, self._container), data)
+            self._presence = NodeRegistration(store, paths.container(launch.topology, self._container), data)
             store.watch(paths.packing_plan(launch.topology), self._wake)
         store = self._store
         assert self._presence is not None

@@ -12,7 +12,7 @@ def now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-class Alarm:
+class DeadlineTimer:
     """Timer that calls ``due`` at the deadline set last. Belongs to the loop that created it."""
 
     def __init__(self, due: Callable[[], None]) -> None:

@@ -37,7 +37,7 @@ def stop_grace_ms(settings: Mapping[str, Any]) -> int:
     return 2 * int(setting(settings, Keys.HERON_STOP_GRACE_SECS) * 1000) + STOP_MARGIN_MS
 
 
-class Stage(StrEnum):
+class ContainerStage(StrEnum):
     """Stage in the life of a container."""
 
     UP = "up"
@@ -48,11 +48,11 @@ class Stage(StrEnum):
 
 
 SHOWN = {
-    Stage.UP: ProcessState.RUNNING,
-    Stage.STOPPING: ProcessState.RESTARTING,
-    Stage.ENDING: ProcessState.RESTARTING,
-    Stage.WAITING: ProcessState.RESTARTING,
-    Stage.OVER: ProcessState.STOPPED,
+    ContainerStage.UP: ProcessState.RUNNING,
+    ContainerStage.STOPPING: ProcessState.RESTARTING,
+    ContainerStage.ENDING: ProcessState.RESTARTING,
+    ContainerStage.WAITING: ProcessState.RESTARTING,
+    ContainerStage.OVER: ProcessState.STOPPED,
 }
 
 
@@ -88,7 +88,7 @@ class ContainerRow:
 
     number: int
     backoff: Backoff
-    stage: Stage = Stage.UP
+    stage: ContainerStage = ContainerStage.UP
     group: int = 0  # 0 while it has no processes
     since_ms: int = 0
     born_ms: int = 0
@@ -101,7 +101,7 @@ class ContainerRow:
 
 
 @dataclass(slots=True)
-class Containers:
+class ContainerTable:
     """Containers of a topology.
 
     ``stop_grace_ms`` is the time for a leader to stop on request, ``end_grace_ms`` that for the processes it leaves.
@@ -114,7 +114,7 @@ class Containers:
     stopping: bool = False
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any]) -> Containers:
+    def of(cls, settings: Mapping[str, Any]) -> ContainerTable:
         """Create the table with the times in a topology's settings."""
         return cls(BackoffPolicy.of(settings), stop_grace_ms(settings), END_GRACE_MS)
 
@@ -126,7 +126,7 @@ class Containers:
             row = self.rows.get(number)
             if self.stopping or (row is not None and row.wanted):
                 continue
-            if row is None or row.stage is Stage.OVER:
+            if row is None or row.stage is ContainerStage.OVER:
                 self.rows[number] = self._row(number, now_ms)
                 effects.append(StartContainer(number))
             else:
@@ -134,8 +134,8 @@ class Containers:
         for number, row in self.rows.items():
             if number not in wanted:
                 row.wanted = False
-                if row.stage is Stage.WAITING:
-                    self._move(row, Stage.OVER, now_ms)
+                if row.stage is ContainerStage.WAITING:
+                    self._move(row, ContainerStage.OVER, now_ms)
         return effects
 
     def adopt(self, now_ms: int, number: int, group: int, leader_alive: bool) -> list[Effect]:
@@ -156,25 +156,25 @@ class Containers:
     def ended(self, now_ms: int, number: int, reason: str) -> list[Effect]:
         """Record that heron_container has ended or could not be started. Its group may still exist."""
         row = self.rows[number]
-        if row.stage not in (Stage.UP, Stage.STOPPING):
+        if row.stage not in (ContainerStage.UP, ContainerStage.STOPPING):
             return []
-        row.end_requested = row.stage is Stage.STOPPING
+        row.end_requested = row.stage is ContainerStage.STOPPING
         row.last_error = row.last_error if row.end_requested else reason[:LAST_ERROR_CHARACTERS]
         row.kill_ms = now_ms + self.end_grace_ms
-        self._move(row, Stage.ENDING, now_ms)
+        self._move(row, ContainerStage.ENDING, now_ms)
         return []
 
     def gone(self, now_ms: int, number: int) -> list[Effect]:
         """Record that no process of the container is left."""
         row = self.rows[number]
-        if row.stage is not Stage.ENDING:
+        if row.stage is not ContainerStage.ENDING:
             return []
         row.group, row.kill_ms = 0, None
         if self.stopping or not row.wanted:
-            self._move(row, Stage.OVER, now_ms)
+            self._move(row, ContainerStage.OVER, now_ms)
             return []
         row.due_ms = now_ms + (0 if row.end_requested else row.backoff.died(now_ms - row.born_ms))
-        self._move(row, Stage.WAITING, now_ms)
+        self._move(row, ContainerStage.WAITING, now_ms)
         return self.tick(now_ms)
 
     def restart(self, now_ms: int, number: int) -> list[Effect]:
@@ -185,10 +185,10 @@ class Containers:
         """
         row = self.rows[number]
         row.backoff.forget()
-        if row.stage is Stage.WAITING:
+        if row.stage is ContainerStage.WAITING:
             row.due_ms = now_ms
             return self.tick(now_ms)
-        return self._stop(now_ms, row) if row.stage is Stage.UP else []
+        return self._stop(now_ms, row) if row.stage is ContainerStage.UP else []
 
     def stop(self, now_ms: int) -> list[Effect]:
         """Stop all containers at the end of the topology. Idempotent."""
@@ -197,10 +197,10 @@ class Containers:
         self.stopping = True
         effects: list[Effect] = []
         for row in self.rows.values():
-            if row.stage is Stage.UP:
+            if row.stage is ContainerStage.UP:
                 effects += self._stop(now_ms, row)
-            elif row.stage is Stage.WAITING:
-                self._move(row, Stage.OVER, now_ms)
+            elif row.stage is ContainerStage.WAITING:
+                self._move(row, ContainerStage.OVER, now_ms)
         return effects
 
     def tick(self, now_ms: int) -> list[Effect]:
@@ -213,7 +213,7 @@ class Containers:
             if row.due_ms is not None and row.due_ms <= now_ms:
                 row.restarts += 1
                 row.born_ms = now_ms
-                self._move(row, Stage.UP, now_ms)
+                self._move(row, ContainerStage.UP, now_ms)
                 effects.append(StartContainer(row.number))
         return effects
 
@@ -224,11 +224,11 @@ class Containers:
 
     def ending(self) -> list[ContainerRow]:
         """Return the containers whose end must be confirmed by ``gone``."""
-        return [row for row in self.rows.values() if row.stage is Stage.ENDING]
+        return [row for row in self.rows.values() if row.stage is ContainerStage.ENDING]
 
     def all_over(self) -> bool:
         """Return True when no container runs or will run."""
-        return all(row.stage is Stage.OVER for row in self.rows.values())
+        return all(row.stage is ContainerStage.OVER for row in self.rows.values())
 
     def check(self) -> None:
         """Assert the invariants."""
@@ -237,9 +237,9 @@ class Containers:
         for number, row in self.rows.items():
             assert number == row.number
             assert len(row.last_error) <= LAST_ERROR_CHARACTERS, "a row is bounded"
-            assert (row.stage is Stage.WAITING) == (row.due_ms is not None)
-            assert row.group == 0 or row.stage not in (Stage.WAITING, Stage.OVER)
-            assert not (row.stage is Stage.WAITING and (self.stopping or not row.wanted))
+            assert (row.stage is ContainerStage.WAITING) == (row.due_ms is not None)
+            assert row.group == 0 or row.stage not in (ContainerStage.WAITING, ContainerStage.OVER)
+            assert not (row.stage is ContainerStage.WAITING and (self.stopping or not row.wanted))
 
     def _row(self, number: int, now_ms: int) -> ContainerRow:
         return ContainerRow(number, Backoff(self.policy), since_ms=now_ms, born_ms=now_ms)
@@ -248,18 +248,18 @@ class Containers:
         if not row.group:
             return []  # it is being started; ``born`` stops it if all must stop
         row.kill_ms = now_ms + self.stop_grace_ms
-        self._move(row, Stage.STOPPING, now_ms)
+        self._move(row, ContainerStage.STOPPING, now_ms)
         return [TerminateContainer(row.number, row.group)]
 
     @staticmethod
-    def _move(row: ContainerRow, stage: Stage, now_ms: int) -> None:
+    def _move(row: ContainerRow, stage: ContainerStage, now_ms: int) -> None:
         row.stage = stage
         row.since_ms = now_ms
-        if stage is not Stage.WAITING:
+        if stage is not ContainerStage.WAITING:
             row.due_ms = None
 
 
-def container_statuses(containers: Containers, now_ms: int, now: float) -> tuple[ProcessStatus, ...]:
+def container_statuses(containers: ContainerTable, now_ms: int, now: float) -> tuple[ProcessStatus, ...]:
     """Return the table for others. ``now_ms`` (monotonic) and ``now`` (since 1970) are one instant."""
     return tuple(
         ProcessStatus(

@@ -23,18 +23,17 @@ import shutil
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from heron_control.progress import Progress, silent
-from heron_control.schedulers import docker_logs
-from heron_control.schedulers import docker_plan as plan
+from heron_control.schedulers import container_spec, docker_logs
 from heron_control.schedulers.alarm import now_ms
 from heron_control.schedulers.docker_engine import DockerEngine
-from heron_control.schedulers.docker_topology import DockerTopology
-from heron_control.schedulers.engine import Engine, EngineError, Joiner, Owner, Seen
+from heron_control.schedulers.docker_topology import TopologyReconciler
+from heron_control.schedulers.engine import ClusterService, ContainerEngine, EngineContainer, EngineError, TopologyOwner
 from heron_control.schedulers.grants import Granted, read_granted
 from heron_control.schedulers.known_store import known_store_id
 from heron_control.schedulers.presence import is_killed
@@ -79,24 +78,41 @@ class DockerOptions:
         )
 
 
+@dataclass(slots=True)
+class WatchedTopology:
+    """What the scheduler keeps of one submission.
+
+    Attributes:
+        reconciler: Its containers; None until its launch is known.
+        is_start_pending: It has a volume, and is not in the store yet.
+        retains_logs: Its volume must be kept for its logs.
+        record_differs: Its record in the store differed from the grant at the last read.
+        has_warning: A warning about its record was logged.
+    """
+
+    reconciler: TopologyReconciler | None = None
+    is_start_pending: bool = False
+    retains_logs: bool = False
+    record_differs: bool = False
+    has_warning: bool = False
+
+
 class DockerScheduler:
-    """Implementation of ``heron_control.schedulers.scheduler.Scheduler`` and ``Watching``."""
+    """Implementation of ``heron_control.schedulers.scheduler.Scheduler`` and ``WatchingScheduler``."""
 
     kind = "docker"  # value of ``heron.scheduler`` for the topologies' processes
 
-    def __init__(self, store: StateStore, homes: Homes, options: DockerOptions, engine: Engine | None = None) -> None:
+    def __init__(
+        self, store: StateStore, homes: Homes, options: DockerOptions, engine: ContainerEngine | None = None
+    ) -> None:
         self._store = store
         self._homes = homes
         self._options = options
         self._engine = engine or DockerEngine(options.project, options.address)
         self._pool = ThreadPoolExecutor(STARTS_AT_ONCE, "docker-start")
-        self._topologies: dict[str, DockerTopology] = {}  # by topology id
-        self._lock = threading.Lock()
-        self._held: set[str] = set()  # ids of topologies whose volume must be kept for their logs
-        self._differing: set[str] = set()  # ids of topologies whose record differed from the grant at the last read
-        self._coming: set[str] = set()  # ids of topologies with a volume that are not in the store yet
-        self._suspected: set[str] = set()  # ids of topologies that were reported because of their record
-        self._wake: Callable[[], None] = lambda: None
+        self._watched: dict[str, WatchedTopology] = {}  # by topology id
+        self._lock = threading.Lock()  # for additions to and removals from ``_watched``
+        self._wake = threading.Event()
         self._started = time.time()
         self._trouble = ""
 
@@ -105,11 +121,13 @@ class DockerScheduler:
     def prepare(self, launch: Launch, folder: Path, package: Path) -> Launch:
         """Check engine and image before the submission is written. Creates nothing."""
         given = setting(launch.settings, Keys.HERON_USER_CODE_USER)
-        if given not in (None, plan.CODE_USER):
+        if given not in (None, container_spec.CODE_USER):
             name = Keys.HERON_USER_CODE_USER.name
-            raise NotAllowed(f"{name}: user code runs as {plan.CODE_USER} here, not as {given}", f"Leave out {name}.")
+            raise NotAllowed(
+                f"{name}: user code runs as {container_spec.CODE_USER} here, not as {given}", f"Leave out {name}."
+            )
         self._engine.require_image(self._options.image)
-        return plan.launch_inside(launch, self._options.api_url, self.kind)
+        return container_spec.launch_inside(launch, self._options.api_url, self.kind)
 
     def place_checkpoint(self, launch: Launch, folder: Path) -> None:
         """Copy a checkpoint into the topology's volume, which is created for it.
@@ -117,13 +135,12 @@ class DockerScheduler:
         Until ``start`` the watch must not remove the volume as the rest of an ended topology.
         """
         project = self._options.project
-        with self._lock:
-            self._coming.add(launch.topology_id)
-        self._engine.make_volume(plan.shared_name(project, launch), plan.labels(project, launch))
-        self._engine.write_folder(
-            plan.writer_name(project, launch), plan.helper(project, launch, self._options.image, writes=True),
-            folder / CHECKPOINTS, f"{plan.HOME}/{CHECKPOINTS}",
-        )  # fmt: skip
+        self._entry(launch.topology_id).is_start_pending = True
+        self._engine.make_volume(
+            container_spec.shared_name(project, launch), container_spec.owner_labels(project, launch)
+        )
+        writer = container_spec.volume_access_spec(project, launch, self._options.image, writes=True)
+        self._engine.write_folder(writer, folder / CHECKPOINTS, f"{container_spec.HOME}/{CHECKPOINTS}")
         shutil.rmtree(folder / CHECKPOINTS)
 
     def start(self, launch: Launch, launch_file: Path) -> int:
@@ -131,14 +148,13 @@ class DockerScheduler:
         self._engine.require_image(self._options.image)
         # Containers started from now on use this launch's address of the store.
         self._known(launch, launch_file.parent).launch = launch
-        with self._lock:
-            self._coming.discard(launch.topology_id)
-        self._wake()
+        self._entry(launch.topology_id).is_start_pending = False
+        self._wake.set()
         return 0
 
     def restart(self, launch: Launch, container: int, timeout_seconds: float) -> tuple[int, ...]:
         """Restart one container, or all (-1)."""
-        topology = self._topologies.get(launch.topology_id)
+        topology = self._reconciler(launch.topology_id)
         if topology is None:
             raise SchedulerError(f"the scheduler does not know {launch.topology} yet; try again in a few seconds")
         try:
@@ -166,17 +182,16 @@ class DockerScheduler:
 
     def hold(self, launch: Launch) -> None:
         """Keep the topology's volume when the watch cleans up."""
-        with self._lock:
-            self._held.add(launch.topology_id)
+        self._entry(launch.topology_id).retains_logs = True
 
     def save_logs(self, launch: Launch, folder: Path) -> None:
         """Copy the logs out of the topology's volume before it is removed."""
         project = self._options.project
-        if plan.shared_name(project, launch) not in self._engine.volumes():
+        if container_spec.shared_name(project, launch) not in self._engine.volumes():
             return
-        body = plan.helper(project, launch, self._options.image)
+        reader = container_spec.volume_access_spec(project, launch, self._options.image)
         try:
-            pieces = self._engine.read_folder(plan.reader_name(project, launch), body, f"{plan.HOME}/{LOG_FILES}")
+            pieces = self._engine.read_folder(reader, f"{container_spec.HOME}/{LOG_FILES}")
             with contextlib.closing(pieces):
                 saved = docker_logs.save(pieces, folder / LOG_FILES)
         except (OSError, tarfile.TarError) as error:
@@ -187,24 +202,20 @@ class DockerScheduler:
 
     def remove(self, launch: Launch) -> None:
         """Remove remaining containers, the network and the volume."""
-        for helper in (plan.reader_name, plan.writer_name):
+        for helper in (container_spec.reader_name, container_spec.writer_name):
             self._engine.remove(helper(self._options.project, launch))
         for container in self._engine.containers():
             if container.topology_id == launch.topology_id:
                 self._engine.remove(container.id)
-        name = plan.shared_name(self._options.project, launch)
+        name = container_spec.shared_name(self._options.project, launch)
         self._engine.remove_network(name)
         self._engine.remove_volume(name)
         with self._lock:
-            self._topologies.pop(launch.topology_id, None)
-            self._held.discard(launch.topology_id)
-            self._coming.discard(launch.topology_id)
-            self._suspected.discard(launch.topology_id)
-            self._differing.discard(launch.topology_id)
+            self._watched.pop(launch.topology_id, None)
 
     def status(self, launch: Launch) -> SchedulerStatus:
         """Return the status of the last observation."""
-        topology = self._topologies.get(launch.topology_id)
+        topology = self._reconciler(launch.topology_id)
         state = ProcessState.RESTARTING if self._trouble else ProcessState.RUNNING
         own = ProcessStatus(
             "heron_scheduler", "heron_scheduler", -1, "", 0, os.getpid(), state, self._started, 0, self._trouble
@@ -215,27 +226,16 @@ class DockerScheduler:
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        loop = asyncio.get_running_loop()
-        wake = asyncio.Event()
-
-        def wake_up() -> None:
-            loop.call_soon_threadsafe(wake.set)
-
-        self._wake = wake_up
         stop = threading.Event()
         threading.Thread(target=self._listen, args=(stop,), name="docker-events", daemon=True).start()
         try:
             while True:
-                wake.clear()
+                self._wake.clear()
                 pause_seconds = await asyncio.to_thread(self.observe)
-                try:
-                    async with asyncio.timeout(pause_seconds):
-                        await wake.wait()
-                except TimeoutError:
-                    continue
+                await asyncio.to_thread(self._wake.wait, pause_seconds)
         finally:
             stop.set()
-            self._wake = lambda: None
+            self._wake.set()  # end the wait of the thread
 
     def close(self) -> None:
         """Close the connection to the engine. The containers continue."""
@@ -252,10 +252,10 @@ class DockerScheduler:
         try:
             taken_ms = now_ms()
             seen, networks, volumes = self._engine.containers(), self._engine.networks(), self._engine.volumes()
-            shown = {Owner(t.launch.topology, key) for key, t in list(self._topologies.items())}
-            shown |= {Owner(container.topology, container.topology_id) for container in seen}
+            shown = {TopologyOwner(t.launch.topology, t.launch.topology_id) for t in self._reconcilers()}
+            shown |= {TopologyOwner(container.topology, container.topology_id) for container in seen}
             over = self._read_store(shown | {*networks.values(), *volumes.values()})
-            for topology in list(self._topologies.values()):
+            for topology in self._reconcilers():
                 try:
                     topology.reconcile(seen, taken_ms, stop=topology.launch.topology_id in over)
                 except EngineError as error:  # perhaps only this topology is affected
@@ -268,22 +268,22 @@ class DockerScheduler:
         if trouble != self._trouble:
             (log.error if trouble else log.info)("%s", trouble or "the engine carries out requests again")
         self._trouble = trouble
-        deadlines = [d for t in list(self._topologies.values()) if (d := t.view.deadline_ms) is not None]
+        deadlines = [d for t in self._reconcilers() if (d := t.view.deadline_ms) is not None]
         return min([OBSERVE_SECONDS, *(max(SHORTEST_SECONDS, (d - now_ms()) / 1000) for d in deadlines)])
 
-    def _read_store(self, shown: set[Owner]) -> set[str]:
+    def _read_store(self, shown: set[TopologyOwner]) -> set[str]:
         """Read plans and new topologies; return the ids in ``shown`` that have certainly ended.
 
         A topology has ended when the store says so. One with a damaged record or an unavailable store has not, and
         neither has one that has a volume and is about to be written to the store.
         """
         with self._lock:  # before the store is read, which then has all topologies that have started meanwhile
-            coming = set(self._coming)
+            pending = {topology_id for topology_id, entry in self._watched.items() if entry.is_start_pending}
         try:
             for state in topologies.list_topologies(self._store):
                 if state.cluster == self._homes.cluster:
                     self._learn(state)
-            return {owner.topology_id for owner in shown if owner.topology_id not in coming and self._is_over(owner)}
+            return {owner.topology_id for owner in shown if owner.topology_id not in pending and self._is_over(owner)}
         except StoreError as error:
             log.warning("the state store does not answer; continuing with what is known: %s", error)
             return set()
@@ -301,43 +301,55 @@ class DockerScheduler:
         except NotAllowed as error:
             log.warning("%s", error)
             return
-        topology = self._topologies.get(state.topology_id)
+        topology = self._reconciler(state.topology_id)
         if topology is None and (launch := load_launch(folder)) is not None and launch.topology_id == state.topology_id:
             topology = self._known(launch, folder)
         if topology is None or definition.id != state.topology_id:
             return
         granted = read_granted(folder)
         if granted is None or granted.definition.id != state.topology_id:
-            self._say_once(state, "its record of granted resources is missing; submit it again")
+            self._warn_once(state, "its record of granted resources is missing; submit it again")
             return
-        if granted == Granted(definition, packing):
-            self._differing.discard(state.topology_id)
-        elif state.topology_id not in self._differing:
-            self._differing.add(state.topology_id)  # an update writes record and grant one after the other
-        else:
-            self._say_once(state, "its record differs from the submitted one, which takes precedence")
+        entry = self._entry(state.topology_id)
+        record_differs = granted != Granted(definition, packing)
+        if record_differs and entry.record_differs:  # twice: an update writes record and grant one after the other
+            self._warn_once(state, "its record differs from the submitted one, which takes precedence")
+        entry.record_differs = record_differs
         topology.plans(granted.definition, granted.packing)
 
-    def _say_once(self, state: ExecutionState, what: str) -> None:
-        if state.topology_id not in self._suspected:
-            self._suspected.add(state.topology_id)
-            log.warning("%s: %s", state.topology, what)
+    def _warn_once(self, state: ExecutionState, warning: str) -> None:
+        entry = self._entry(state.topology_id)
+        if not entry.has_warning:
+            entry.has_warning = True
+            log.warning("%s: %s", state.topology, warning)
 
-    def _is_over(self, owner: Owner) -> bool:
+    def _is_over(self, owner: TopologyOwner) -> bool:
         try:
             return is_killed(self._store, owner.topology, owner.topology_id, known_store_id(self._homes.root))
         except DamagedNode:
             return False
 
-    def _known(self, launch: Launch, folder: Path) -> DockerTopology:
+    def _known(self, launch: Launch, folder: Path) -> TopologyReconciler:
         with self._lock:
-            topology = self._topologies.get(launch.topology_id)
-            if topology is None:
-                topology = DockerTopology(self._engine, self._options.image, launch, folder, self._pool)
-                self._topologies[launch.topology_id] = topology
-            return topology
+            entry = self._watched.setdefault(launch.topology_id, WatchedTopology())
+            if entry.reconciler is None:
+                entry.reconciler = TopologyReconciler(self._engine, self._options.image, launch, folder, self._pool)
+            return entry.reconciler
 
-    def _observe_one(self, topology: DockerTopology, *, stop: bool = False) -> list[Seen]:
+    def _entry(self, topology_id: str) -> WatchedTopology:
+        """Return the entry of a topology, which is added if it does not exist."""
+        with self._lock:
+            return self._watched.setdefault(topology_id, WatchedTopology())
+
+    def _reconciler(self, topology_id: str) -> TopologyReconciler | None:
+        entry = self._watched.get(topology_id)
+        return entry.reconciler if entry is not None else None
+
+    def _reconcilers(self) -> list[TopologyReconciler]:
+        with self._lock:
+            return [entry.reconciler for entry in self._watched.values() if entry.reconciler is not None]
+
+    def _observe_one(self, topology: TopologyReconciler, *, stop: bool = False) -> list[EngineContainer]:
         """Observe and reconcile one topology; return its remaining containers."""
         taken_ms = now_ms()
         seen = [s for s in self._engine.containers() if s.topology_id == topology.launch.topology_id]
@@ -345,29 +357,35 @@ class DockerScheduler:
         return seen
 
     def _clear_up(
-        self, over: set[str], seen: Sequence[Seen], networks: Mapping[str, Owner], volumes: Mapping[str, Owner]
+        self,
+        over: set[str],
+        seen: Sequence[EngineContainer],
+        networks: Mapping[str, TopologyOwner],
+        volumes: Mapping[str, TopologyOwner],
     ) -> None:
         """Remove the rest of topologies that were killed while no process watched or whose kill failed."""
         for container in seen:
-            if container.topology_id in over and container.topology_id not in self._topologies:
+            if container.topology_id in over and self._reconciler(container.topology_id) is None:
                 log.warning("removing %s: its topology no longer exists", container.name)
                 self._engine.remove(container.id)
         running = {container.topology_id for container in seen}
         for topology_id in over - running:
-            topology = self._topologies.get(topology_id)
-            if topology_id in self._held or (topology is not None and not topology.view.over):
+            entry = self._watched.get(topology_id, WatchedTopology())
+            if entry.is_start_pending or entry.retains_logs:
+                continue
+            if entry.reconciler is not None and not entry.reconciler.view.over:
                 continue
             with self._lock:
-                self._topologies.pop(topology_id, None)
+                self._watched.pop(topology_id, None)
             for name in [name for name, owner in networks.items() if owner.topology_id == topology_id]:
                 self._engine.remove_network(name)
             for name in [name for name, owner in volumes.items() if owner.topology_id == topology_id]:
                 self._engine.remove_volume(name)
 
-    def _join(self, joiners: Sequence[Joiner], networks: Mapping[str, Owner]) -> None:
+    def _join(self, joiners: Sequence[ClusterService], networks: Mapping[str, TopologyOwner]) -> None:
         """Connect restarted services to the topologies' networks."""
         for network, owner in networks.items():
-            topology = self._topologies.get(owner.topology_id)
+            topology = self._reconciler(owner.topology_id)
             for joiner in joiners:
                 if topology is not None and not topology.view.stopping and network not in joiner.networks:
                     log.info("%s joins %s", joiner.alias or joiner.id[:12], network)
@@ -382,7 +400,7 @@ class DockerScheduler:
                 for _ in self._engine.events(since, until):
                     if stop.is_set():
                         return
-                    self._wake()
+                    self._wake.set()
                 since = until
             except EngineError:
                 stop.wait(OBSERVE_SECONDS)  # the watch reports the error

@@ -20,8 +20,17 @@ import docker
 import docker.errors
 import requests
 
-from heron_control.schedulers import docker_plan as plan
-from heron_control.schedulers.engine import READ_BY_ALL, Ending, EngineError, Joiner, Owner, Seen
+from heron_control.schedulers import container_spec
+from heron_control.schedulers.container_spec import ContainerSpec
+from heron_control.schedulers.docker_objects import container_body
+from heron_control.schedulers.engine import (
+    READ_BY_ALL,
+    ClusterService,
+    ContainerExit,
+    EngineContainer,
+    EngineError,
+    TopologyOwner,
+)
 
 DEFAULT_SOCKET = "unix:///var/run/docker.sock"
 CALL_SECONDS = 60.0
@@ -30,7 +39,7 @@ NETWORK_PAUSE_SECONDS = 0.2
 
 
 class DockerEngine:
-    """Implementation of ``heron_control.schedulers.engine.Engine``."""
+    """Implementation of ``heron_control.schedulers.engine.ContainerEngine``."""
 
     network_attempts = 25  # a container that has just been removed is still on its network
     network_is_used: tuple[str, ...] = ("active endpoints",)  # messages of the engine in this case
@@ -60,19 +69,19 @@ class DockerEngine:
         with self._explained(image):
             self._api.inspect_image(image)
 
-    def containers(self) -> list[Seen]:
+    def containers(self) -> list[EngineContainer]:
         """Return the containers of all topologies of the cluster in any state."""
         with self._explained():
             containers = self._api.containers(
-                all=True, filters={"label": [self._ours()["label"], plan.CONTAINER_LABEL]}
+                all=True, filters={"label": [self._ours()["label"], container_spec.CONTAINER_LABEL]}
             )
         return [
-            Seen(
+            EngineContainer(
                 entry["Id"],
                 entry["Names"][0].lstrip("/"),
-                entry["Labels"].get(plan.TOPOLOGY_LABEL, ""),
-                entry["Labels"].get(plan.TOPOLOGY_ID_LABEL, ""),
-                int(entry["Labels"][plan.CONTAINER_LABEL]),
+                entry["Labels"].get(container_spec.TOPOLOGY_LABEL, ""),
+                entry["Labels"].get(container_spec.TOPOLOGY_ID_LABEL, ""),
+                int(entry["Labels"][container_spec.CONTAINER_LABEL]),
                 entry["State"],
                 tuple(entry["NetworkSettings"]["Networks"]),
             )
@@ -80,20 +89,20 @@ class DockerEngine:
             if entry.get("Names")
         ]
 
-    def joiners(self) -> list[Joiner]:
+    def joiners(self) -> list[ClusterService]:
         """Return the services that must be on every topology's network."""
         with self._explained():
-            containers = self._api.containers(filters={"label": f"{plan.JOINS_LABEL}={self.project}"})
+            containers = self._api.containers(filters={"label": f"{container_spec.JOINS_LABEL}={self.project}"})
         return [
-            Joiner(
+            ClusterService(
                 entry["Id"],
-                entry["Labels"].get(plan.ALIAS_LABEL, ""),
+                entry["Labels"].get(container_spec.ALIAS_LABEL, ""),
                 tuple(entry["NetworkSettings"]["Networks"]),
             )
             for entry in containers
         ]
 
-    def ending(self, container: str) -> Ending:
+    def ending(self, container: str) -> ContainerExit:
         """Return how a container ended."""
         with self._explained():
             details = self._api.inspect_container(container)
@@ -102,7 +111,7 @@ class DockerEngine:
         lines = [line.strip() for line in said.splitlines() if line.strip()]
         code = int(state.get("ExitCode", -1))
         last = state.get("Error") or (lines[-1] if lines else "")
-        return Ending(code, bool(state.get("OOMKilled")), last, int(details["HostConfig"].get("Memory", 0)))
+        return ContainerExit(code, bool(state.get("OOMKilled")), last, int(details["HostConfig"].get("Memory", 0)))
 
     def events(self, since: int, until: int) -> Iterator[object]:
         """Yield container events between two instants (seconds since 1970) as they happen."""
@@ -112,18 +121,21 @@ class DockerEngine:
 
     # Containers.
 
-    def create(self, name: str, body: Mapping[str, Any], files: Mapping[str, bytes], folder: str) -> str:
-        """Create a container, put files (0400) into a folder of its volume, and return its id."""
-        with self._explained(str(body["Image"])):
-            made: dict[str, Any] = self._api.create_container_from_config(dict(body), name=name)
-        container: str = made["Id"]
+    def create(self, spec: ContainerSpec, files: Mapping[str, bytes]) -> str:
+        """Create a container, put files (0400) into its start folder, and return its id."""
+        container = self._create(spec)
+        below = spec.start_folder.removeprefix(container_spec.VOLUME_PATH)
         try:
             with self._explained():
-                self._api.put_archive(container, plan.VOLUME_PATH, tar_of(files, folder))
+                self._api.put_archive(container, container_spec.VOLUME_PATH, tar_of(files, below))
         except EngineError:
             self.remove(container)
             raise
         return container
+
+    def _create(self, spec: ContainerSpec) -> str:
+        with self._explained(spec.image):
+            return str(self._api.create_container_from_config(container_body(spec), name=spec.name)["Id"])
 
     def start(self, container: str) -> int:
         """Start a container; return its process id on the engine's machine, 0 if it has ended."""
@@ -143,12 +155,12 @@ class DockerEngine:
 
     # Networks and volumes.
 
-    def networks(self) -> dict[str, Owner]:
+    def networks(self) -> dict[str, TopologyOwner]:
         """Return the owner of each topology network by name."""
         with self._explained():
             return _owners(self._api.networks(filters=self._ours()))
 
-    def volumes(self) -> dict[str, Owner]:
+    def volumes(self) -> dict[str, TopologyOwner]:
         """Return the owner of each topology volume by name."""
         with self._explained():
             return _owners(self._api.volumes(filters=self._ours())["Volumes"] or [])
@@ -167,7 +179,7 @@ class DockerEngine:
         with self._explained():
             self._api.create_volume(name, labels=dict(labels))
 
-    def connect(self, joiner: Joiner, network: str) -> None:
+    def connect(self, joiner: ClusterService, network: str) -> None:
         """Connect a service to a network."""
         with self._explained(gone=(403, 404)):  # 403: it is already connected
             self._api.connect_container_to_network(joiner.id, network, aliases=[joiner.alias] if joiner.alias else None)
@@ -193,32 +205,30 @@ class DockerEngine:
             if not _says_absent(error) and "is not connected" not in str(error.explanation):
                 raise
 
-    def read_folder(self, reader: str, body: Mapping[str, Any], path: str) -> Generator[bytes, None, None]:
+    def read_folder(self, spec: ContainerSpec, path: str) -> Generator[bytes, None, None]:
         """Yield the tar of a folder, read through a container that never runs.
 
         Yields nothing if the folder does not exist.
         """
-        self.remove(reader)  # left by an interrupted attempt
-        with self._explained(str(body["Image"])):
-            self._api.create_container_from_config(dict(body), name=reader)
+        self.remove(spec.name)  # left by an interrupted attempt
+        self._create(spec)
         try:
             with self._explained(gone=(404,)):
-                pieces, _ = self._api.get_archive(reader, path)
+                pieces, _ = self._api.get_archive(spec.name, path)
                 yield from pieces
         finally:
-            self.remove(reader)
+            self.remove(spec.name)
 
-    def write_folder(self, writer: str, body: Mapping[str, Any], folder: Path, path: str) -> None:
+    def write_folder(self, spec: ContainerSpec, folder: Path, path: str) -> None:
         """Copy a local folder into a volume, through a container that never runs."""
-        self.remove(writer)  # left by an interrupted attempt
-        with self._explained(str(body["Image"])):
-            self._api.create_container_from_config(dict(body), name=writer)
-        below = path.removeprefix(plan.VOLUME_PATH)
+        self.remove(spec.name)  # left by an interrupted attempt
+        self._create(spec)
+        below = path.removeprefix(container_spec.VOLUME_PATH)
         try:
             with self._explained():
-                self._api.put_archive(writer, plan.VOLUME_PATH, tar_pieces(folder, below))
+                self._api.put_archive(spec.name, container_spec.VOLUME_PATH, tar_pieces(folder, below))
         finally:
-            self.remove(writer)
+            self.remove(spec.name)
 
     def remove_volume(self, name: str) -> None:
         """Remove a volume."""
@@ -245,7 +255,7 @@ class DockerEngine:
             made.close()
 
     def _ours(self) -> dict[str, str]:
-        return {"label": f"{plan.CLUSTER_LABEL}={self.project}"}
+        return {"label": f"{container_spec.CLUSTER_LABEL}={self.project}"}
 
     @contextmanager
     def _explained(self, image: str = "", gone: tuple[int, ...] = ()) -> Iterator[None]:
@@ -306,10 +316,11 @@ def _knock(address: str) -> None:
             probe.connect(address.removeprefix("unix://"))
 
 
-def _owners(containers: list[dict[str, Any]]) -> dict[str, Owner]:
+def _owners(containers: list[dict[str, Any]]) -> dict[str, TopologyOwner]:
     return {
-        entry["Name"]: Owner(
-            entry["Labels"].get(plan.TOPOLOGY_LABEL, ""), entry["Labels"].get(plan.TOPOLOGY_ID_LABEL, "")
+        entry["Name"]: TopologyOwner(
+            entry["Labels"].get(container_spec.TOPOLOGY_LABEL, ""),
+            entry["Labels"].get(container_spec.TOPOLOGY_ID_LABEL, ""),
         )
         for entry in containers
     }

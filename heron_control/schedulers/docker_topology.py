@@ -3,8 +3,8 @@
 ``reconcile`` is the only entry for facts: it compares the containers that the engine shows with the table. One that ran
 and is missing was removed by another program. For one that has exited the reason is requested, then it is removed and
 may be restarted. Containers found at the first observation, of an earlier scheduler, are adopted. Starts, which take
-long, run concurrently. One lock guards the table and is held during engine calls. Others read a ``View``, an immutable
-snapshot that every change replaces, without waiting.
+long, run concurrently. One lock guards the table and is held during engine calls. Others read a
+``TopologySnapshot``, which is immutable and replaced at every change, without waiting.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heron_control.schedulers import docker_plan as plan
+from heron_control.schedulers import container_spec
 from heron_control.schedulers.alarm import now_ms
 from heron_control.schedulers.containers import (
-    Containers,
+    ContainerStage,
+    ContainerTable,
     Effect,
     KillGroup,
-    Stage,
     StartContainer,
     TerminateContainer,
     container_statuses,
 )
-from heron_control.schedulers.engine import Ending, Engine, EngineError, Seen
+from heron_control.schedulers.engine import ContainerEngine, ContainerExit, EngineContainer, EngineError
 from heron_control.schedulers.identity import exit_in_words
 from heron_runtime.launch import Launch
 from heron_runtime.model.containers import containers_of, standbys_of
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class TopologySnapshot:
     """Snapshot of a topology. ``deadline_ms``: when work is due; ``over``: no container runs or will run."""
 
     statuses: tuple[ProcessStatus, ...] = ()
@@ -52,16 +52,18 @@ class View:
     over: bool = False
 
 
-class DockerTopology:
+class TopologyReconciler:
     """Containers of one submission. ``folder`` holds its secret, key and credential."""
 
-    def __init__(self, engine: Engine, image: str, launch: Launch, folder: Path, pool: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, engine: ContainerEngine, image: str, launch: Launch, folder: Path, pool: ThreadPoolExecutor
+    ) -> None:
         self.launch = launch
         self._engine = engine
         self._image = image
         self._folder = folder
         self._pool = pool
-        self._core = Containers.of(launch.settings)
+        self._core = ContainerTable.of(launch.settings)
         self._lock = threading.RLock()
         self._plans: tuple[TopologyDefinition, PackingPlan] | None = None
         self._ids: dict[int, str] = {}  # container number to the engine's id
@@ -71,19 +73,21 @@ class DockerTopology:
         self._adopted = False
         self._ready = False
         self._expected = 0
-        self._shown: dict[int, Seen] = {}  # as of the last observation
-        self.view = View()
+        self._shown: dict[int, EngineContainer] = {}  # as of the last observation
+        self.view = TopologySnapshot()
 
     @property
     def name(self) -> str:
         """Name of its network and volume."""
-        return plan.shared_name(self._engine.project, self.launch)
+        return container_spec.shared_name(self._engine.project, self.launch)
 
     def plans(self, definition: TopologyDefinition, packing: PackingPlan) -> None:
         """Set the plans to carry out."""
         self._plans = definition, packing
 
-    def reconcile(self, seen: Sequence[Seen], taken_ms: int, *, stop: bool = False, wait_seconds: float = 0.0) -> None:
+    def reconcile(
+        self, seen: Sequence[EngineContainer], taken_ms: int, *, stop: bool = False, wait_seconds: float = 0.0
+    ) -> None:
         """Compare the table with what the engine showed at ``taken_ms``, and act.
 
         Does nothing if another thread holds the lock for longer than ``wait_seconds``. ``stop`` ends the topology.
@@ -102,7 +106,7 @@ class DockerTopology:
             self._show()
             self._lock.release()
 
-    def _reconcile(self, seen: Sequence[Seen], taken_ms: int, stop: bool) -> None:
+    def _reconcile(self, seen: Sequence[EngineContainer], taken_ms: int, stop: bool) -> None:
         if not self._adopted:
             self._adopt(self._shown)
             self._adopted = True
@@ -151,12 +155,12 @@ class DockerTopology:
 
     def _expect(self, containers: int) -> None:
         if containers != self._expected:
-            self._engine.expect(self.name, plan.labels(self._engine.project, self.launch), containers)
+            self._engine.expect(self.name, container_spec.owner_labels(self._engine.project, self.launch), containers)
             self._expected = containers
 
     # Facts.
 
-    def _adopt(self, mine: dict[int, Seen]) -> None:
+    def _adopt(self, mine: dict[int, EngineContainer]) -> None:
         for number, container in sorted(mine.items()):
             alive = container.state in _RUNS
             log.info("%s exists already (%s)", container.name, container.state)
@@ -166,7 +170,7 @@ class DockerTopology:
             if not alive:  # it died while no scheduler watched
                 self._core.rows[number].last_error = self._reason(self._engine.ending(container.id))
 
-    def _remove_strays(self, seen: Sequence[Seen]) -> None:
+    def _remove_strays(self, seen: Sequence[EngineContainer]) -> None:
         """Remove containers that were not in the table twice in a row, left by a failed start."""
         known = set(self._ids.values())
         strays = {s.id for s in seen if s.topology_id == self.launch.topology_id and s.id not in known}
@@ -175,7 +179,7 @@ class DockerTopology:
             self._engine.remove(container)
         self._strays = strays
 
-    def _compare(self, mine: dict[int, Seen], taken_ms: int) -> None:
+    def _compare(self, mine: dict[int, EngineContainer], taken_ms: int) -> None:
         for number, row in sorted(self._core.rows.items()):
             if row.born_ms >= taken_ms or number not in self._ids:
                 continue  # it is younger than the observation
@@ -184,13 +188,13 @@ class DockerTopology:
                 self._ended(number, "it vanished: removed outside of Heronry")
                 self._gone(number)
             elif container.state not in _RUNS:
-                if row.stage in (Stage.UP, Stage.STOPPING):
+                if row.stage in (ContainerStage.UP, ContainerStage.STOPPING):
                     self._ended(number, self._reason(self._engine.ending(container.id)))
                 self._engine.remove(container.id)
                 self._gone(number)
 
     def _ended(self, number: int, reason: str) -> None:
-        is_requested = self._core.rows[number].stage is Stage.STOPPING
+        is_requested = self._core.rows[number].stage is ContainerStage.STOPPING
         (log.info if is_requested else log.error)("%s has ended: %s", self._host(number), reason)
         self._act(self._core.ended(now_ms(), number, reason))
 
@@ -200,7 +204,7 @@ class DockerTopology:
         self._act(self._core.gone(now_ms(), number))
 
     @staticmethod
-    def _reason(ending: Ending) -> str:
+    def _reason(ending: ContainerExit) -> str:
         if ending.out_of_memory:
             return (
                 f"out of memory (exit {ending.exit_code}): it needed more than its limit of "
@@ -267,7 +271,7 @@ class DockerTopology:
         if self._ready or self._plans is None:
             return
         egress = setting(self._plans[0].config, Keys.TOPOLOGY_NETWORK_EGRESS)
-        marks = plan.labels(self._engine.project, self.launch)
+        marks = container_spec.owner_labels(self._engine.project, self.launch)
         self._engine.make_network(self.name, marks, internal=not egress)
         self._engine.make_volume(self.name, marks)
         for joiner in self._engine.joiners():
@@ -282,12 +286,13 @@ class DockerTopology:
         restarts = self._core.rows[number].restarts
         log.info("starting %s%s", self._host(number), f" (restart {restarts})" if restarts else "")
         try:
-            limits = plan.limits(packing, definition.config, number, self._engine.cores())
+            limits = container_spec.container_limits(packing, definition.config, number, self._engine.cores())
             standbys = len(standbys_of(definition.config))
-            apart = 1 + standbys if standbys and holds_master(number) else 0
-            body = plan.creation(self._engine.project, self.launch, number, self._image, limits, apart=apart)
-            folder = plan.start_folder(number).removeprefix(plan.VOLUME_PATH)
-            container = self._engine.create(self._host(number), body, self._files(number), folder)
+            spread = 1 + standbys if standbys and holds_master(number) else 0
+            spec = container_spec.build_container_spec(
+                self._engine.project, self.launch, number, self._image, limits, spread=spread
+            )
+            container = self._engine.create(spec, self._files(number))
             try:
                 return container, self._engine.start(container)
             except EngineError:
@@ -300,15 +305,15 @@ class DockerTopology:
     def _files(self, number: int) -> dict[str, bytes]:
         """Return the files that a container needs at its start."""
         host = self._engine.host(self._host(number), self.name)
-        launch = plan.launch_of(self.launch, host, number)
-        files = {name: (self._folder / name).read_bytes() for name in (plan.SECRET, plan.KEY)}
-        files[plan.LAUNCH_FILE] = launch.to_json().encode()
+        launch = container_spec.launch_of(self.launch, host, number)
+        files = {name: (self._folder / name).read_bytes() for name in (container_spec.SECRET, container_spec.KEY)}
+        files[container_spec.LAUNCH_FILE] = launch.to_json().encode()
         if launch.store_credential:
-            files[plan.CREDENTIAL] = (self._folder / plan.CREDENTIAL).read_bytes()
+            files[container_spec.CREDENTIAL] = (self._folder / container_spec.CREDENTIAL).read_bytes()
         return files
 
     def _host(self, number: int) -> str:
-        return plan.container_host(self._engine.project, self.launch, number)
+        return container_spec.container_host(self._engine.project, self.launch, number)
 
     # View.
 
@@ -322,9 +327,9 @@ class DockerTopology:
             statuses.append(status)
         core = self._core
         over = core.stopping and core.all_over()
-        self.view = View(tuple(statuses), core.next_deadline_ms(), core.stopping, over)
+        self.view = TopologySnapshot(tuple(statuses), core.next_deadline_ms(), core.stopping, over)
 
-    def _out_of_order(self, status: ProcessStatus, container: Seen) -> ProcessStatus:
+    def _out_of_order(self, status: ProcessStatus, container: EngineContainer) -> ProcessStatus:
         """Return the status of a container that exists but cannot work."""
         if container.state == "starting":
             return replace(status, state=ProcessState.STARTING, last_error=container.trouble or status.last_error)

@@ -1,6 +1,6 @@
 """Container engine protocol: what schedulers need of a Docker engine, a swarm or Kubernetes, in plain values.
 
-``docker_engine`` implements it for a Docker engine, ``swarm_engine`` for the manager of a Docker Swarm, ``k8s_engine``
+``docker_engine`` implements it for a Docker engine, ``swarm`` for the manager of a Docker Swarm, ``k8s_engine``
 for the API server of Kubernetes. The tests have one in memory that keeps the same contract
 (``tests/support/contracts/engine.py``). Implementations are thread-safe.
 A method may take as long as the engine does, at most a minute.
@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
+from heron_control.schedulers.container_spec import ContainerSpec
 from heron_control.schedulers.scheduler import SchedulerError
 
 READ_BY_ALL = 0o644  # mode of files put into a volume: access is restricted by their folders
@@ -25,7 +26,7 @@ class EngineError(SchedulerError):
     """Raised if the engine does not carry out a request."""
 
 
-class Owner(NamedTuple):
+class TopologyOwner(NamedTuple):
     """Submission that a network or volume belongs to."""
 
     topology: str
@@ -33,7 +34,7 @@ class Owner(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class EngineContainer:
     """Container of a topology as the engine shows it.
 
     ``state``: created, starting (it waits for a node, or the node prepares it), running, paused, restarting, removing,
@@ -51,7 +52,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Joiner:
+class ClusterService:
     """Running service that must be on the networks of all topologies, and its current networks."""
 
     id: str
@@ -60,7 +61,7 @@ class Joiner:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class ContainerExit:
     """End of a container, and the last line it wrote.
 
     ``exit_code`` is None if the engine does not know it; then the last line holds what it knows. ``out_of_memory`` is
@@ -73,7 +74,7 @@ class Ending:
     limit_bytes: int = 0
 
 
-class Engine(Protocol):
+class ContainerEngine(Protocol):
     """Engine, limited to one cluster (compose project).
 
     Every method raises EngineError if the engine fails or does not answer. Missing objects count as removed.
@@ -92,23 +93,20 @@ class Engine(Protocol):
     def require_image(self, image: str) -> None:
         """Raise EngineError if the engine lacks the image."""
 
-    def containers(self) -> list[Seen]:
+    def containers(self) -> list[EngineContainer]:
         """Return the containers of all topologies of the cluster in any state."""
 
-    def joiners(self) -> list[Joiner]:
+    def joiners(self) -> list[ClusterService]:
         """Return the services that must be on every topology's network."""
 
-    def ending(self, container: str) -> Ending:
+    def ending(self, container: str) -> ContainerExit:
         """Return how a container ended."""
 
     def events(self, since: int, until: int) -> Iterator[object]:
         """Yield container events between two instants (seconds since 1970) as they happen."""
 
-    def create(self, name: str, body: Mapping[str, Any], files: Mapping[str, bytes], folder: str) -> str:
-        """Create a container, put files (0400) into a folder of its volume, and return its id.
-
-        ``body`` has the format of the Docker engine's API.
-        """
+    def create(self, spec: ContainerSpec, files: Mapping[str, bytes]) -> str:
+        """Create a container, put files (0400) into its start folder, and return its id."""
 
     def start(self, container: str) -> int:
         """Start a container; return its process id on the engine's machine, 0 if unknown or ended."""
@@ -116,16 +114,16 @@ class Engine(Protocol):
     def signal(self, container: str, name: str) -> None:
         """Send SIGTERM or SIGKILL. Does nothing if the container does not run.
 
-        For a swarm, SIGTERM ends the task; the swarm sends SIGKILL itself after the body's ``StopTimeout``.
+        For a swarm, SIGTERM ends the task; the swarm sends SIGKILL itself after ``stop_grace_seconds``.
         """
 
     def remove(self, container: str) -> None:
         """Remove a container (id or name) in any state."""
 
-    def networks(self) -> dict[str, Owner]:
+    def networks(self) -> dict[str, TopologyOwner]:
         """Return the owner of each topology network by name."""
 
-    def volumes(self) -> dict[str, Owner]:
+    def volumes(self) -> dict[str, TopologyOwner]:
         """Return the owner of each topology volume by name."""
 
     def make_network(self, name: str, labels: Mapping[str, str], *, internal: bool = True) -> None:
@@ -137,7 +135,7 @@ class Engine(Protocol):
     def make_volume(self, name: str, labels: Mapping[str, str]) -> None:
         """Create a volume unless it exists."""
 
-    def connect(self, joiner: Joiner, network: str) -> None:
+    def connect(self, joiner: ClusterService, network: str) -> None:
         """Connect a service to a network, unless it is connected."""
 
     def remove_network(self, name: str) -> None:
@@ -146,8 +144,8 @@ class Engine(Protocol):
     def remove_volume(self, name: str) -> None:
         """Remove a volume."""
 
-    def read_folder(self, reader: str, body: Mapping[str, Any], path: str) -> Generator[bytes, None, None]:
-        """Yield the tar of a folder, read through a container ``reader`` that never runs.
+    def read_folder(self, spec: ContainerSpec, path: str) -> Generator[bytes, None, None]:
+        """Yield the tar of a folder, read through a container that never runs.
 
         Yields nothing if the folder does not exist.
 
@@ -155,8 +153,8 @@ class Engine(Protocol):
             EngineError: The engine keeps no files of ended containers.
         """
 
-    def write_folder(self, writer: str, body: Mapping[str, Any], folder: Path, path: str) -> None:
-        """Copy a local folder below ``path`` of a volume, through a container ``writer`` that never runs.
+    def write_folder(self, spec: ContainerSpec, folder: Path, path: str) -> None:
+        """Copy a local folder below ``path`` of a volume, through a container that never runs.
 
         The files belong to the user of Heronry's own processes there and are readable by all, regardless of the local
         umask. Folders are accessible to that user only. Containers started later see all of it.

@@ -6,7 +6,7 @@ not have an effect. The folders are also the ledger of the cluster: the sum of a
 progress, stays within the quota.
 
 A grant counts the resources of the packing plan, of a container for the topology master and for each standby, and the
-volume of user code. The memory and half a core of Heronry's own processes are not counted (``docker_plan``).
+volume of user code. The memory and half a core of Heronry's own processes are not counted (``container_spec``).
 """
 
 from __future__ import annotations

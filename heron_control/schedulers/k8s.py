@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from heron_control.schedulers.docker import DockerOptions, DockerScheduler
-from heron_control.schedulers.engine import Engine
+from heron_control.schedulers.engine import ContainerEngine
 from heron_control.schedulers.grants import read_granted
-from heron_control.schedulers.k8s_plan import Placing, is_name_server
+from heron_control.schedulers.k8s_plan import PodPlacement, is_name_server
 from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError
 from heron_control.schedulers.shared_storage import SharedStorage, check_state
 from heron_control.schedulers.topology_folder import Homes
@@ -38,7 +38,7 @@ class KubernetesOptions(DockerOptions):
     ``placing`` is where Pods go. ``storage`` is the folder where this process mounts the claim ``placing.claim``.
     """
 
-    placing: Placing = field(default_factory=Placing)
+    placing: PodPlacement = field(default_factory=PodPlacement)
     storage: Path | None = None
 
     @classmethod
@@ -58,13 +58,13 @@ class KubernetesOptions(DockerOptions):
         labels = [part.partition("=") for part in _parts(environment.get("HERONRY_K8S_NODES", ""))]
         if wrong := [key for key, sign, _ in labels if not sign]:
             raise SchedulerError(f"HERONRY_K8S_NODES: {wrong[0]!r} is not of the form label=value, as disk=ssd")
-        placing = Placing(
+        placing = PodPlacement(
             environment.get("HERONRY_K8S_NAMESPACE", ""),
             tuple((key, value) for key, _, value in labels),
             environment.get("HERONRY_K8S_PULL_SECRET", ""),
             tuple(_parts(environment.get("HERONRY_K8S_REACH", ""))),
             environment.get("HERONRY_K8S_CLAIM", ""),
-            tuple(_parts(environment.get("HERONRY_K8S_DNS", ""))) or Placing().dns,
+            tuple(_parts(environment.get("HERONRY_K8S_DNS", ""))) or PodPlacement().dns,
         )
         if unknown := [text for text in placing.dns if not is_name_server(text)]:
             raise SchedulerError(f"HERONRY_K8S_DNS: {unknown[0]!r} is not NAMESPACE/LABEL=VALUE or an address block")
@@ -81,12 +81,12 @@ def _parts(text: str) -> list[str]:
 
 
 class KubernetesScheduler(DockerScheduler):
-    """Implementation of ``heron_control.schedulers.scheduler.Scheduler`` and ``Watching`` for Kubernetes."""
+    """Implementation of ``heron_control.schedulers.scheduler.Scheduler`` and ``WatchingScheduler`` for Kubernetes."""
 
     kind = "k8s"
 
     def __init__(
-        self, store: StateStore, homes: Homes, options: KubernetesOptions, engine: Engine | None = None
+        self, store: StateStore, homes: Homes, options: KubernetesOptions, engine: ContainerEngine | None = None
     ) -> None:
         super().__init__(store, homes, options, engine or _engine(options))
         self._storage = options.storage
@@ -119,7 +119,7 @@ class KubernetesScheduler(DockerScheduler):
         self.hold(launch)
 
 
-def _engine(options: KubernetesOptions) -> Engine:
+def _engine(options: KubernetesOptions) -> ContainerEngine:
     """Return the engine for these options.
 
     Raises:

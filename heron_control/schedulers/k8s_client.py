@@ -2,8 +2,8 @@
 
 Objects are dicts, as in manifests. Errors name cause and remedy. If the API server is overloaded (429), the request is
 retried after the time that the server asks for. If the server is unavailable, the request fails at once, since the
-scheduler's watch retries anyway. Answers such as "already exists" or "not found" raise ``Refused`` with the HTTP status
-code.
+scheduler's watch retries anyway. Answers such as "already exists" or "not found" raise
+``KubernetesRequestError`` with the HTTP status code.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _CURES = (
 )
 
 
-class Refused(EngineError):
+class KubernetesRequestError(EngineError):
     """The API server has refused a request. ``code`` is the HTTP status code."""
 
     def __init__(self, code: int, said: str) -> None:
@@ -182,7 +182,9 @@ class KubernetesClient:
                 for line in answer:
                     change = json.loads(line)
                     if change["type"] == "ERROR":
-                        raise Refused(int(change["object"].get("code", 0)), str(change["object"].get("message", "")))
+                        raise KubernetesRequestError(
+                            int(change["object"].get("code", 0)), str(change["object"].get("message", ""))
+                        )
                     yield str(change["object"]["metadata"].get("name", ""))
             finally:
                 answer.close()
@@ -265,15 +267,15 @@ class KubernetesClient:
         )  # fmt: skip
         answer = self._api.call_api(*request, _request_timeout=(CONNECT_SECONDS, seconds))
         if not 200 <= answer.status < 300:
-            raise Refused(answer.status, _said(answer.response.data) or str(answer.reason))
+            raise KubernetesRequestError(answer.status, _said(answer.response.data) or str(answer.reason))
         return answer
 
     @contextmanager
     def _unless(self, *codes: int) -> Iterator[None]:
-        """Suppress ``Refused`` with one of these codes."""
+        """Suppress ``KubernetesRequestError`` with one of these codes."""
         try:
             yield
-        except Refused as error:
+        except KubernetesRequestError as error:
             if error.code not in codes:
                 raise
 

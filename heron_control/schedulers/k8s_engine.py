@@ -14,11 +14,12 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from heron_control.schedulers import docker_plan
+from heron_control.schedulers import container_spec
 from heron_control.schedulers import k8s_plan as plan
-from heron_control.schedulers.engine import Ending, EngineError, Joiner, Owner, Seen
-from heron_control.schedulers.k8s_client import CONFLICT, KubernetesClient, Refused
-from heron_control.schedulers.k8s_plan import Placing
+from heron_control.schedulers.container_spec import ContainerSpec
+from heron_control.schedulers.engine import ClusterService, ContainerExit, EngineContainer, EngineError, TopologyOwner
+from heron_control.schedulers.k8s_client import CONFLICT, KubernetesClient, KubernetesRequestError
+from heron_control.schedulers.k8s_plan import PodPlacement
 from heron_control.schedulers.shared_storage import OfNodes, SharedStorage
 
 log = logging.getLogger(__name__)
@@ -28,14 +29,14 @@ REPLACES = 5  # another client may change an object between a read and an update
 
 
 class KubernetesEngine(OfNodes):
-    """Implementation of ``heron_control.schedulers.engine.Engine`` for Kubernetes."""
+    """Implementation of ``heron_control.schedulers.engine.ContainerEngine`` for Kubernetes."""
 
-    def __init__(self, project: str, placing: Placing, storage: SharedStorage | None = None) -> None:
+    def __init__(self, project: str, placing: PodPlacement, storage: SharedStorage | None = None) -> None:
         self.project = project
         self._placing = placing
         self._storage = storage
         self._api = KubernetesClient(placing.namespace)
-        self._sight = plan.Sight()
+        self._sight = plan.NodeSilenceTracker()
         self._looking = threading.Lock()
 
     # Queries.
@@ -51,7 +52,7 @@ class KubernetesEngine(OfNodes):
             return float("inf")
         return max((node.cores for node in nodes.values() if not node.lost), default=0.01)
 
-    def _nodes(self) -> dict[str, plan.Node] | None:
+    def _nodes(self) -> dict[str, plan.KubernetesNode] | None:
         nodes = self._api.nodes()
         if nodes is None:
             return None
@@ -72,9 +73,9 @@ class KubernetesEngine(OfNodes):
 
         Nodes report only when they start a container whether they have the image or can pull it.
         """
-        self._api.list("ConfigMap", self._ours(docker_plan.TOPOLOGY_ID_LABEL))
+        self._api.list("ConfigMap", self._ours(container_spec.TOPOLOGY_ID_LABEL))
 
-    def containers(self) -> list[Seen]:
+    def containers(self) -> list[EngineContainer]:
         """Return the containers of all topologies of the cluster in any state."""
         records = self._api.list("ConfigMap", self._ours(plan.RECORD_LABEL))
         pods = self._pods_by_owner()  # read after the records: a started record has a Pod, unless it is gone
@@ -83,20 +84,20 @@ class KubernetesEngine(OfNodes):
 
     def _pods_by_owner(self) -> dict[str, dict[str, Any]]:
         """Return the Pod of each record by the record's uid."""
-        pods = self._api.list("Pod", self._ours(docker_plan.CONTAINER_LABEL))
+        pods = self._api.list("Pod", self._ours(container_spec.CONTAINER_LABEL))
         return {owner["uid"]: pod for pod in pods for owner in pod["metadata"].get("ownerReferences") or ()}
 
-    def joiners(self) -> list[Joiner]:
+    def joiners(self) -> list[ClusterService]:
         """Return an empty list.
 
         Every Pod can be reached without joining a network, and the topology's policy admits the cluster's services.
         """
         return []
 
-    def connect(self, joiner: Joiner, network: str) -> None:
+    def connect(self, joiner: ClusterService, network: str) -> None:
         """Do nothing: services do not have to be connected."""
 
-    def ending(self, container: str) -> Ending:
+    def ending(self, container: str) -> ContainerExit:
         """Return how a container ended."""
         record = self._record(container)
         if record is None:
@@ -104,29 +105,28 @@ class KubernetesEngine(OfNodes):
         pod = self._pods_by_owner().get(_uid(record))
         life = plan.life_of(record, pod, self._nodes())
         limits = pod["spec"]["containers"][0].get("resources", {}).get("limits", {}) if pod else {}
-        return Ending(life.exit_code, life.out_of_memory, life.trouble, int(limits.get("memory", 0)))
+        return ContainerExit(life.exit_code, life.out_of_memory, life.trouble, int(limits.get("memory", 0)))
 
     def events(self, since: int, until: int) -> Iterator[object]:
         """Yield the names of Pods as they change, until the given time."""
-        yield from self._api.changes(self._ours(docker_plan.CONTAINER_LABEL), until - time.time())
+        yield from self._api.changes(self._ours(container_spec.CONTAINER_LABEL), until - time.time())
 
     # Containers.
 
-    def create(self, name: str, body: Mapping[str, Any], files: Mapping[str, bytes], folder: str) -> str:
+    def create(self, spec: ContainerSpec, files: Mapping[str, bytes]) -> str:
         """Create a record and a Secret, and return the container's id."""
-        network = plan.network_of(body)
+        network, name = spec.network, spec.name
         if network and self._api.read("Service", plan.object_name(network)) is None:
             raise EngineError(f"network {network}: its Service was removed outside of Heronry; it is created again")
-        apart = docker_plan.APART_LABEL in body["Labels"]
-        takers = plan.takers(self._nodes(), dict(self._placing.selector)) if apart else 0
+        takers = plan.takers(self._nodes(), dict(self._placing.selector)) if spec.spread else 0
         try:
-            record = self._api.create(plan.record_of(name, body, files, folder, self._placing, takers))
-        except Refused as error:
+            record = self._api.create(plan.record_of(spec, files, self._placing, takers))
+        except KubernetesRequestError as error:
             if error.code != CONFLICT:
                 raise
             raise EngineError(f"Kubernetes says: Conflict. There is a ConfigMap {name} already") from error
         try:
-            secret = plan.owned_by(record, plan.secret_of(name, body, files, self._placing))
+            secret = plan.owned_by(record, plan.secret_of(spec, files, self._placing))
             self._make(secret)
         except EngineError:
             self._api.delete("ConfigMap", name, _uid(record))
@@ -140,7 +140,7 @@ class KubernetesEngine(OfNodes):
             try:
                 self._api.create(body)
                 return
-            except Refused as error:
+            except KubernetesRequestError as error:
                 if error.code != CONFLICT:
                     raise
             existing = self._api.read(kind, name)
@@ -212,20 +212,20 @@ class KubernetesEngine(OfNodes):
 
     # Networks and volumes.
 
-    def networks(self) -> dict[str, Owner]:
+    def networks(self) -> dict[str, TopologyOwner]:
         """Return the owner of each topology's network by name."""
         return self._named("Service", plan.NETWORK_NOTE)
 
-    def volumes(self) -> dict[str, Owner]:
+    def volumes(self) -> dict[str, TopologyOwner]:
         """Return the owner of each topology's Secrets, records and folder of the shared storage, by volume name."""
         objects = self._named("Secret", plan.VOLUME_NOTE) | self._named("ConfigMap", plan.VOLUME_NOTE)
         return objects | (self._storage.owners() if self._storage is not None else {})
 
-    def _named(self, kind: str, note: str) -> dict[str, Owner]:
+    def _named(self, kind: str, note: str) -> dict[str, TopologyOwner]:
         by_name = {}
-        for entry in self._api.list(kind, self._ours(docker_plan.TOPOLOGY_ID_LABEL)):
+        for entry in self._api.list(kind, self._ours(container_spec.TOPOLOGY_ID_LABEL)):
             if name := (entry["metadata"].get("annotations") or {}).get(note):
-                by_name[name] = Owner(*plan.topology_of(entry))
+                by_name[name] = TopologyOwner(*plan.topology_of(entry))
         return by_name
 
     def make_network(self, name: str, labels: Mapping[str, str], *, internal: bool = True) -> None:
@@ -236,7 +236,7 @@ class KubernetesEngine(OfNodes):
         ):
             try:
                 self._api.create(body)
-            except Refused as error:
+            except KubernetesRequestError as error:
                 if error.code != CONFLICT:
                     raise
 
@@ -252,7 +252,7 @@ class KubernetesEngine(OfNodes):
                 elif existing["spec"].get("minAvailable") != body["spec"]["minAvailable"]:
                     self._api.replace({**existing, "spec": body["spec"]})
                 return
-            except Refused as error:
+            except KubernetesRequestError as error:
                 if error.code != CONFLICT:
                     raise
         raise EngineError(f"another client keeps changing the PodDisruptionBudget {body['metadata']['name']}")
@@ -273,7 +273,7 @@ class KubernetesEngine(OfNodes):
     def remove_volume(self, name: str) -> None:
         """Remove the Secrets, records and folder of a topology."""
         for kind in ("Secret", "ConfigMap"):
-            for entry in self._api.list(kind, self._ours(docker_plan.TOPOLOGY_ID_LABEL)):
+            for entry in self._api.list(kind, self._ours(container_spec.TOPOLOGY_ID_LABEL)):
                 if (entry["metadata"].get("annotations") or {}).get(plan.VOLUME_NOTE) == name:
                     self._api.delete(kind, entry["metadata"]["name"], _uid(entry))
         if self._storage is not None:
@@ -288,7 +288,7 @@ class KubernetesEngine(OfNodes):
 
     def _ours(self, label: str) -> str:
         """Return the selector of this cluster's objects that have this label."""
-        return f"{plan.selector({docker_plan.CLUSTER_LABEL: self.project})},{label}"
+        return f"{plan.selector({container_spec.CLUSTER_LABEL: self.project})},{label}"
 
 
 def _uid(document: Mapping[str, Any]) -> str:
@@ -299,14 +299,14 @@ def _owners(document: Mapping[str, Any]) -> set[str]:
     return {owner["uid"] for owner in document["metadata"].get("ownerReferences") or ()}
 
 
-def _seen(record: Mapping[str, Any], life: plan.Life) -> Seen:
+def _seen(record: Mapping[str, Any], life: plan.ObservedPod) -> EngineContainer:
     metadata = record["metadata"]
     network = metadata["annotations"].get(plan.NETWORK_NOTE, "")
-    return Seen(
+    return EngineContainer(
         f"{metadata['name']}/{metadata['uid']}",
         metadata["name"],
         *plan.topology_of(record),
-        int(metadata["labels"][docker_plan.CONTAINER_LABEL]),
+        int(metadata["labels"][container_spec.CONTAINER_LABEL]),
         life.state,
         (network,) if network else (),
         life.trouble,

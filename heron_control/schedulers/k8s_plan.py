@@ -2,9 +2,7 @@
 
 The functions are pure. Each *life* of a container is a ConfigMap (its record: ``launch.json`` and the Pod to create), a
 Secret, and one bare Pod that is never started a second time. Secret and Pod are owned by the ConfigMap, so that they
-are removed with it after any interruption. ``pod_of`` translates the body for a Docker engine
-(``docker_plan.creation``) key by key, so that the hardening of a container is defined in a single place. A key without
-an equivalent on Kubernetes is listed in ``LACKING``, with the reason. An unknown key is refused.
+are removed with it after any interruption.
 
 A topology's *network* is a headless Service, which gives its Pods names, a NetworkPolicy, which keeps other Pods away
 from them, and a PodDisruptionBudget. The objects are valid on every Kubernetes from 1.20 on. The version of a
@@ -15,9 +13,9 @@ node is lost. The Pod may still run there, disconnected, and ends when the node 
 its processes keep it from doing harm.
 
 Kubernetes calls a node unknown if its kubelet has not reported for a while. This also happens if the API server was
-unavailable, since kubelets report to it. Therefore ``Sight`` records when the API server came back. A node that is
-found unknown after that is lost once its kubelet has had GRACE_SECONDS to report again. A node that was unknown before
-does not get this time again.
+unavailable, since kubelets report to it. Therefore ``NodeSilenceTracker`` records when the API server came
+back. A node that is found unknown after that is lost once its kubelet has had GRACE_SECONDS to report again. A node
+that was unknown before does not get this time again.
 """
 
 from __future__ import annotations
@@ -31,37 +29,51 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from heron_control.schedulers import docker_plan as plan
+from heron_control.schedulers.container_spec import (
+    APART_LABEL,
+    CLUSTER_LABEL,
+    CONTAINER_LABEL,
+    JOINS_LABEL,
+    LAUNCH_FILE,
+    PREFIX,
+    RUNTIME_DIR,
+    SHARED_MOUNTS,
+    TOPOLOGY_ID_LABEL,
+    TOPOLOGY_LABEL,
+    VOLUME_PATH,
+    ContainerLimits,
+    ContainerSpec,
+)
 from heron_runtime.model.containers import LAST_STANDBY
 from heron_runtime.model.ids import FIRST_STANDBY, MASTER_CONTAINER, holds_master
 
-NETWORK_NOTE = f"{plan.PREFIX}.network"  # annotation of a Pod, its record and a Service: Heronry's name of the network
-VOLUME_NOTE = f"{plan.PREFIX}.volume"  # annotation of a record and a Secret: the name of the topology's volume
-RECORD_LABEL = f"{plan.PREFIX}.record"  # on a ConfigMap that represents a life of a container
-STARTED_LABEL = f"{plan.PREFIX}.started"  # on a record whose Pod was created
+NETWORK_NOTE = f"{PREFIX}.network"  # annotation of a Pod, its record and a Service: Heronry's name of the network
+VOLUME_NOTE = f"{PREFIX}.volume"  # annotation of a record and a Secret: the name of the topology's volume
+RECORD_LABEL = f"{PREFIX}.record"  # on a ConfigMap that represents a life of a container
+STARTED_LABEL = f"{PREFIX}.started"  # on a record whose Pod was created
 POD_FILE = "pod.json"  # in a record
-PUBLIC = frozenset({plan.LAUNCH_FILE})  # those files of a container that are not secret
+PUBLIC = frozenset({LAUNCH_FILE})  # those files of a container that are not secret
 
-LACKING = {  # keys of the body of a Docker container
-    "MemorySwap": "a kubelet gives no swap unless its operator says so",
-    "PidsLimit": "the kubelet's setting (podPidsLimit), not a Pod's",
-    "CapAdd": "no process changes its user: Heronry's processes and user code start as the same user",
-    "LogConfig": "the kubelet's setting (containerLogMaxSize)",
-    "RestartPolicy": "always Never",
+UNSUPPORTED_FIELDS = {
+    "user": "no process changes its user: Heronry's processes and user code start as the same user",
+    "limits.pids": "the kubelet's setting (podPidsLimit), not a Pod's",
+    "security.added_capabilities": "of no use: no process changes its user",
+    "stop_signal": "always the image's signal, or SIGTERM",
+    "log_rotation": "the kubelet's setting (containerLogMaxSize)",
 }
 UID = 10001  # of the image's user
 CONTAINER = "heron"  # the main container of a Pod
 GIVEN_PATH = "/given"
 _LOST = ("node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready")
 _MASTERS = [str(number) for number in (MASTER_CONTAINER, *range(FIRST_STANDBY, LAST_STANDBY + 1))]
-_NOTED = (plan.TOPOLOGY_LABEL, plan.TOPOLOGY_ID_LABEL)
+_NOTED = (TOPOLOGY_LABEL, TOPOLOGY_ID_LABEL)
 
 
 CLUSTER_DNS = "kube-system/k8s-app=kube-dns"  # also the labels of CoreDNS
 
 
 @dataclass(frozen=True, slots=True)
-class Placing:
+class PodPlacement:
     """Placement of the Pods of topologies.
 
     ``selector`` holds labels of nodes. ``reach`` holds address blocks outside the cluster that Pods may reach, for
@@ -111,11 +123,11 @@ def selector(labels: Mapping[str, str]) -> str:
 def topology_of(document: Mapping[str, Any]) -> tuple[str, str]:
     """Return the name and id of the topology that an object belongs to."""
     notes = document["metadata"].get("annotations") or {}
-    return notes.get(plan.TOPOLOGY_LABEL, ""), notes.get(plan.TOPOLOGY_ID_LABEL, "")
+    return notes.get(TOPOLOGY_LABEL, ""), notes.get(TOPOLOGY_ID_LABEL, "")
 
 
 def _metadata(name: str, labels: Mapping[str, str], notes: Mapping[str, str], space: str) -> dict[str, Any]:
-    ours = {key: value for key, value in labels.items() if key.startswith(f"{plan.PREFIX}.")}
+    ours = {key: value for key, value in labels.items() if key.startswith(f"{PREFIX}.")}
     return {
         "name": name,
         "namespace": space,
@@ -140,7 +152,7 @@ def service(name: str, labels: Mapping[str, str], namespace: str) -> dict[str, A
     }
 
 
-def policy(name: str, labels: Mapping[str, str], placing: Placing, *, internal: bool) -> dict[str, Any]:
+def policy(name: str, labels: Mapping[str, str], placing: PodPlacement, *, internal: bool) -> dict[str, Any]:
     """Return the NetworkPolicy of a topology.
 
     Its Pods may communicate with each other, with the cluster's services, with the blocks of ``reach`` and, on port 53,
@@ -149,7 +161,7 @@ def policy(name: str, labels: Mapping[str, str], placing: Placing, *, internal: 
     """
     peers: list[dict[str, Any]] = [
         {"podSelector": {"matchLabels": _pods_of(labels)}},
-        {"podSelector": {"matchLabels": {plan.JOINS_LABEL: label_value(labels[plan.CLUSTER_LABEL])}}},
+        {"podSelector": {"matchLabels": {JOINS_LABEL: label_value(labels[CLUSTER_LABEL])}}},
     ]
     blocks = [{"ipBlock": {"cidr": block}} for block in placing.reach]
     out: list[dict[str, Any]] = [{"to": peers + blocks}]
@@ -169,7 +181,7 @@ def policy(name: str, labels: Mapping[str, str], placing: Placing, *, internal: 
 
 
 def is_name_server(text: str) -> bool:
-    """Return True for a value of ``Placing.dns``."""
+    """Return True for a value of ``PodPlacement.dns``."""
     try:
         return bool(re.fullmatch(r"[a-z0-9-]+/[^=/,]+(/[^=/,]+)?=[^=/,]+", text) or ipaddress.ip_network(text))
     except ValueError:
@@ -177,7 +189,7 @@ def is_name_server(text: str) -> bool:
 
 
 def _name_server(text: str) -> dict[str, Any]:
-    """Return the peer of a NetworkPolicy for a value of ``Placing.dns``."""
+    """Return the peer of a NetworkPolicy for a value of ``PodPlacement.dns``."""
     if "=" not in text:
         return {"ipBlock": {"cidr": text}}
     namespace, _, label = text.partition("/")
@@ -206,45 +218,37 @@ def disruption(
 
 def _pods_of(labels: Mapping[str, str]) -> dict[str, str]:
     """Return the labels that select a topology's Pods."""
-    return {key: label_value(labels[key]) for key in (plan.CLUSTER_LABEL, plan.TOPOLOGY_ID_LABEL)}
+    return {key: label_value(labels[key]) for key in (CLUSTER_LABEL, TOPOLOGY_ID_LABEL)}
 
 
 # Objects of a container.
 
 
-def network_of(body: Mapping[str, Any]) -> str:
-    """Return the topology's network, or "" if the container is not on a network."""
-    name = str(body["HostConfig"]["NetworkMode"])
-    return "" if name == "none" else name
-
-
-def record_of(
-    name: str, body: Mapping[str, Any], files: Mapping[str, bytes], folder: str, placing: Placing, takers: int
-) -> dict[str, Any]:
-    """Return the ConfigMap that represents a container of this body, with all that is needed to start it.
+def record_of(spec: ContainerSpec, files: Mapping[str, bytes], placing: PodPlacement, takers: int) -> dict[str, Any]:
+    """Return the ConfigMap that represents a container, with all that is needed to start it.
 
     ``takers`` is the number of nodes that accept Pods.
     """
-    pod = pod_of(name, body, sorted(files), folder, placing, takers)
-    metadata = _metadata(
-        name, body["Labels"], {VOLUME_NOTE: plan.volume_of(body), NETWORK_NOTE: network_of(body)}, placing.namespace
-    )
+    notes = {VOLUME_NOTE: _volume(spec), NETWORK_NOTE: spec.network}
+    metadata = _metadata(spec.name, spec.labels(), notes, placing.namespace)
     metadata["labels"][RECORD_LABEL] = "1"
     public = {file: content.decode() for file, content in files.items() if file in PUBLIC}
     return {
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata,
-        "data": {**public, POD_FILE: json.dumps(pod)},
-    }  # fmt: skip
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata,
+        "data": {**public, POD_FILE: json.dumps(pod_of(spec, sorted(files), placing, takers))},
+    }
 
 
-def secret_of(name: str, body: Mapping[str, Any], files: Mapping[str, bytes], placing: Placing) -> dict[str, Any]:
+def secret_of(spec: ContainerSpec, files: Mapping[str, bytes], placing: PodPlacement) -> dict[str, Any]:
     """Return the Secret with the confidential files of a container."""
-    labels = {key: value for key, value in body["Labels"].items() if key != plan.CONTAINER_LABEL}
+    labels = {key: value for key, value in spec.labels().items() if key != CONTAINER_LABEL}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "type": "Opaque",
-        "metadata": _metadata(name, labels, {VOLUME_NOTE: plan.volume_of(body)}, placing.namespace),
+        "metadata": _metadata(spec.name, labels, {VOLUME_NOTE: _volume(spec)}, placing.namespace),
         "data": {file: base64.b64encode(content).decode() for file, content in files.items() if file not in PUBLIC},
     }
 
@@ -266,75 +270,65 @@ def owned_by(record: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, An
     return {**made, "metadata": {**made["metadata"], "ownerReferences": [owner]}}
 
 
-def pod_of(
-    name: str, body: Mapping[str, Any], files: list[str], folder: str, placing: Placing, takers: int
-) -> dict[str, Any]:
-    """Return the Pod for the container of this body, whose ``files`` are in ``folder`` of its volume.
+def pod_of(spec: ContainerSpec, files: list[str], placing: PodPlacement, takers: int) -> dict[str, Any]:
+    """Return the Pod for a container, whose ``files`` are in its start folder.
 
-    Raises:
-        KeyError: The body contains a key without a translation.
+    ``takers`` is the number of nodes that accept Pods.
     """
-    host = dict(body["HostConfig"])
-    strict = takers >= int(body["Labels"].get(plan.APART_LABEL, 0))  # enough nodes to keep them apart
-    network = network_of(body)
-    host.pop("NetworkMode")
-    volumes, mounts = _volumes(host.pop("Mounts", ()), host.pop("Tmpfs", {}))
-    if placing.claim and (volume := plan.volume_of(body)):
-        volumes.append({"name": "shared", "persistentVolumeClaim": {"claimName": placing.claim}})
-        mounts += [
-            {"name": "shared", "mountPath": target, "subPath": f"{volume}/{folder}"}
-            for folder, target in plan.SHARED_MOUNTS.items()
-        ]
+    strict = takers >= spec.spread  # enough nodes to keep them apart
+    volumes, mounts = _volumes(spec, placing.claim)
     if files:
-        start = {"name": "start", "mountPath": f"{plan.VOLUME_PATH}/{folder.strip('/')}"}
+        start = {"name": "start", "mountPath": spec.start_folder}
         volumes.append({"name": "start", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}})
-        volumes.append({"name": "given", "projected": {"defaultMode": 0o440, "sources": _sources(name, files)}})
+        volumes.append({"name": "given", "projected": {"defaultMode": 0o440, "sources": _sources(spec.name, files)}})
         mounts.append(start)
-    resources = _resources(host)
+    security = spec.security
     container: dict[str, Any] = {
         "name": CONTAINER,
-        "image": body["Image"],
+        "image": spec.image,
         "imagePullPolicy": "IfNotPresent",
-        "args": list(body.get("Cmd", ())),
-        "env": [{"name": key, "value": value} for key, _, value in (e.partition("=") for e in body.get("Env", ()))],
-        "resources": resources,
+        "args": list(spec.command),
+        "env": [{"name": name, "value": value} for name, value in spec.environment],
+        "resources": _resources(spec.limits),
         "volumeMounts": mounts,
         "terminationMessagePolicy": "FallbackToLogsOnError",  # report its last log lines if it fails
         "securityContext": {
-            "allowPrivilegeEscalation": "no-new-privileges:false" in host.pop("SecurityOpt", ()),
-            "capabilities": {"drop": host.pop("CapDrop", ["ALL"])},
-            "readOnlyRootFilesystem": host.pop("ReadonlyRootfs", False),
+            "allowPrivilegeEscalation": not security.no_new_privileges,
+            "capabilities": {"drop": list(security.dropped_capabilities)},
+            "readOnlyRootFilesystem": security.read_only_root,
         },
     }
-    if plan.CONTAINER_LABEL in body["Labels"] and files:
-        container["readinessProbe"] = _probe(int(body["Labels"][plan.CONTAINER_LABEL]))
-    spec: dict[str, Any] = {
+    if spec.number is not None and files:
+        container["readinessProbe"] = _probe(spec.number)
+    pod: dict[str, Any] = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "shareProcessNamespace": host.pop("Init", False),  # the Pod's first process reaps orphans
-        "terminationGracePeriodSeconds": body.get("StopTimeout", 10),
+        "shareProcessNamespace": spec.reap_orphans,  # the Pod's first process reaps orphans
+        "terminationGracePeriodSeconds": spec.stop_grace_seconds,
         "securityContext": {
             "runAsNonRoot": True, "runAsUser": UID, "runAsGroup": UID, "fsGroup": UID,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "nodeSelector": dict(placing.selector),
         "tolerations": [{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in _LOST],
-        "affinity": _apart(body["Labels"], strict=strict),
-        "hostname": body.get("Hostname", name),
+        "affinity": _apart(spec.labels(), strict=strict),
+        "hostname": spec.name,
         "containers": [container],
         "initContainers": [_copying(container, start)] if files else [],
         "volumes": volumes,
     }  # fmt: skip
-    if network:
-        spec["subdomain"] = object_name(network)
+    if spec.network:
+        pod["subdomain"] = object_name(spec.network)
     if placing.pull_secret:
-        spec["imagePullSecrets"] = [{"name": placing.pull_secret}]
-    _know(body, {"Image", "Hostname", "Cmd", "Labels", "HostConfig", "User", "Env", "StopSignal", "StopTimeout"})
-    _know(host, set(LACKING))
-    labels = {key: value for key, value in body["Labels"].items() if strict or key != plan.APART_LABEL}
-    metadata = _metadata(name, labels, {NETWORK_NOTE: network}, placing.namespace)
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        pod["imagePullSecrets"] = [{"name": placing.pull_secret}]
+    labels = {key: value for key, value in spec.labels().items() if strict or key != APART_LABEL}
+    metadata = _metadata(spec.name, labels, {NETWORK_NOTE: spec.network}, placing.namespace)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
+
+
+def _volume(spec: ContainerSpec) -> str:
+    return spec.volume.name if spec.volume is not None else ""
 
 
 def _copying(container: Mapping[str, Any], start: Mapping[str, Any]) -> dict[str, Any]:
@@ -356,42 +350,42 @@ def _copying(container: Mapping[str, Any], start: Mapping[str, Any]) -> dict[str
     }
 
 
-def _know(given: Mapping[str, Any], known: set[str]) -> None:
-    if unknown := set(given) - known:
-        raise KeyError(f"{min(unknown)} has no mapping to Kubernetes")
-
-
-def _resources(host: dict[str, Any]) -> dict[str, Any]:
-    """Return the resources of a Pod, with the same limits as on Docker.
+def _resources(limits: ContainerLimits | None) -> dict[str, Any]:
+    """Return the resources of a Pod, with the same limits as on Docker. A kubelet gives no swap by default.
 
     It requests the memory, and the cores except those of Heronry's own processes.
     """
-    memory, nano = host.pop("Memory", 0), host.pop("NanoCpus", 0)
-    if not memory:
+    if limits is None:
         return {}
-    milli = max(nano // 1_000_000, 1)
-    own = int(plan.OWN_CPU * 1000)
+    milli, own = max(int(limits.cpus * 1000), 1), int(limits.own_cpus * 1000)
     return {
-        "limits": {"memory": str(memory), "cpu": f"{milli}m"},
-        "requests": {"memory": str(memory), "cpu": f"{max(milli - own, 1)}m"},
+        "limits": {"memory": str(limits.memory_bytes), "cpu": f"{milli}m"},
+        "requests": {"memory": str(limits.memory_bytes), "cpu": f"{max(milli - own, 1)}m"},
     }
 
 
-def _volumes(mounts: Any, tmpfs: Mapping[str, str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the volumes and mounts of a Pod: on the node's disk or in memory, removed with the Pod."""
+def _volumes(spec: ContainerSpec, claim: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the volumes and mounts of a Pod: on the node's disk or in memory, removed with the Pod.
+
+    Folders of the ``claim``, if it is not "", are not removed.
+    """
     volumes: list[dict[str, Any]] = []
-    mounted: list[dict[str, Any]] = []
-    for mount in mounts:
-        if mount["Type"] != "volume" or set(mount) != {"Type", "Source", "Target"}:
-            raise KeyError(f"the mount {dict(mount)} has no mapping to Kubernetes")
+    mounts: list[dict[str, Any]] = []
+    if spec.volume is not None:
         volumes.append({"name": "volume", "emptyDir": {}})
-        mounted.append({"name": "volume", "mountPath": mount["Target"]})
-    for number, (target, options) in enumerate(sorted(tmpfs.items())):
-        given = dict(part.partition("=")[::2] for part in options.split(","))
-        _know(given, {"rw", "nosuid", "nodev", "size"})
-        volumes.append({"name": f"memory-{number}", "emptyDir": {"medium": "Memory", "sizeLimit": given["size"]}})
-        mounted.append({"name": f"memory-{number}", "mountPath": target})
-    return volumes, mounted
+        mount: dict[str, Any] = {"name": "volume", "mountPath": VOLUME_PATH}
+        mounts.append({**mount, "readOnly": True} if spec.volume.read_only else mount)
+    for number, memory in enumerate(sorted(spec.tmpfs, key=lambda mount: mount.path)):
+        name = f"memory-{number}"
+        volumes.append({"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": str(memory.size_bytes)}})
+        mounts.append({"name": name, "mountPath": memory.path})
+    if claim and spec.volume is not None:
+        volumes.append({"name": "shared", "persistentVolumeClaim": {"claimName": claim}})
+        mounts += [
+            {"name": "shared", "mountPath": target, "subPath": f"{spec.volume.name}/{folder}"}
+            for folder, target in SHARED_MOUNTS.items()
+        ]
+    return volumes, mounts
 
 
 def _sources(name: str, files: list[str]) -> list[dict[str, Any]]:
@@ -411,7 +405,7 @@ def _probe(number: int) -> dict[str, Any]:
     """
     file = f"container{number}.lock" if holds_master(number) else f"sm{number}.sock"
     return {
-        "exec": {"command": ["test", "-e", f"{plan.RUNTIME_DIR}/{file}"]},
+        "exec": {"command": ["test", "-e", f"{RUNTIME_DIR}/{file}"]},
         "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 3,
     }  # fmt: skip
 
@@ -427,11 +421,11 @@ def _apart(labels: Mapping[str, str], *, strict: bool) -> dict[str, Any]:
     ours = _pods_of(labels)
     weights = [(100, _term(host, ours)), (50, _term(zone, ours))]
     rules: dict[str, Any] = {}
-    if plan.APART_LABEL in labels:
-        masters = {"key": plan.CONTAINER_LABEL, "operator": "In", "values": _MASTERS}
+    if APART_LABEL in labels:
+        masters = {"key": CONTAINER_LABEL, "operator": "In", "values": _MASTERS}
         weights.append((100, _term(host, ours, masters)))
         if strict:
-            apart = {**ours, plan.APART_LABEL: labels[plan.APART_LABEL]}
+            apart = {**ours, APART_LABEL: labels[APART_LABEL]}
             rules["requiredDuringSchedulingIgnoredDuringExecution"] = [_term(host, apart)]
     rules["preferredDuringSchedulingIgnoredDuringExecution"] = [
         {"weight": weight, "podAffinityTerm": term} for weight, term in weights
@@ -451,8 +445,11 @@ GRACE_SECONDS = 40.0  # Kubernetes' default for a silent kubelet, which reports 
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """Node of the cluster. ``lost``: its kubelet no longer reports; ``Sight`` decides when it counts as lost."""
+class KubernetesNode:
+    """Node of the cluster.
+
+    ``lost``: its kubelet no longer reports; ``NodeSilenceTracker`` decides when it counts as lost.
+    """
 
     lost: bool
     cores: float
@@ -461,11 +458,11 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class ObservedPod:
     """State of a record.
 
-    ``state`` is a state of ``Seen``. ``trouble`` is the reason why it does not run yet, or how it ended. ``lost`` is
-    True if it ended because its node was lost.
+    ``state`` is a state of ``EngineContainer``. ``trouble`` is the reason why it does not run yet, or how it ended.
+    ``lost`` is True if it ended because its node was lost.
     """
 
     state: str
@@ -475,7 +472,7 @@ class Life:
     out_of_memory: bool | None = None
 
 
-def node_of(document: Mapping[str, Any]) -> Node:
+def node_of(document: Mapping[str, Any]) -> KubernetesNode:
     """Parse a node.
 
     A node whose kubelet itself reports that it is not ready is not lost: its Pods continue to run.
@@ -484,7 +481,7 @@ def node_of(document: Mapping[str, Any]) -> Node:
     ready = next((c["status"] for c in status.get("conditions", ()) if c["type"] == "Ready"), "Unknown")
     spec = document.get("spec", {})
     refused = any(taint.get("effect") in ("NoSchedule", "NoExecute") for taint in spec.get("taints") or ())
-    return Node(
+    return KubernetesNode(
         ready == "Unknown",
         cores(status.get("allocatable", {}).get("cpu", "0")),
         not (refused or spec.get("unschedulable", False)),
@@ -492,7 +489,7 @@ def node_of(document: Mapping[str, Any]) -> Node:
     )
 
 
-def takers(nodes: Mapping[str, Node] | None, selector: Mapping[str, str]) -> int:
+def takers(nodes: Mapping[str, KubernetesNode] | None, selector: Mapping[str, str]) -> int:
     """Return the number of nodes that accept Pods with this node selector, provided they have room.
 
     Return 0 if the account may not read nodes (``nodes`` is None).
@@ -507,7 +504,7 @@ def cores(quantity: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class NodeSilenceTracker:
     """Times at which the cluster answered, in seconds of a monotonic clock.
 
     ``answered`` is the time of the last answer. ``back`` is the time of the first answer after the API server was
@@ -519,7 +516,9 @@ class Sight:
     back: float = float("-inf")
     unknown: Mapping[str, float] = field(default_factory=dict)
 
-    def look(self, nodes: Mapping[str, Node], now: float) -> tuple[Sight, dict[str, Node]]:
+    def look(
+        self, nodes: Mapping[str, KubernetesNode], now: float
+    ) -> tuple[NodeSilenceTracker, dict[str, KubernetesNode]]:
         """Record that the cluster answered with ``nodes`` at the time ``now``.
 
         Returns:
@@ -530,14 +529,16 @@ class Sight:
         judged = {
             name: replace(node, lost=node.lost and now - unknown[name] >= GRACE_SECONDS) for name, node in nodes.items()
         }
-        return Sight(now, back, unknown), judged
+        return NodeSilenceTracker(now, back, unknown), judged
 
 
-def life_of(record: Mapping[str, Any], pod: Mapping[str, Any] | None, nodes: Mapping[str, Node] | None) -> Life:
+def life_of(
+    record: Mapping[str, Any], pod: Mapping[str, Any] | None, nodes: Mapping[str, KubernetesNode] | None
+) -> ObservedPod:
     """Return the state of a record, given its Pod. ``nodes`` is None if the account may not read nodes."""
     if pod is None:
         started = STARTED_LABEL in (record["metadata"].get("labels") or {})
-        return Life("exited", "its Pod was deleted") if started else Life("created")
+        return ObservedPod("exited", "its Pod was deleted") if started else ObservedPod("created")
     status = pod.get("status", {})
     phase = status.get("phase", "Pending")
     container: Mapping[str, Any] = next(iter(status.get("containerStatuses") or ()), {})
@@ -548,22 +549,24 @@ def life_of(record: Mapping[str, Any], pod: Mapping[str, Any] | None, nodes: Map
     name = pod["spec"].get("nodeName", "")
     if name and nodes is not None and (name not in nodes or nodes[name].lost):
         gone = "is no longer in the cluster" if name not in nodes else "no longer reports"
-        return Life("exited", f"its node {name} {gone}; it may run on there, cut off, until the node is back", True)
+        return ObservedPod(
+            "exited", f"its node {name} {gone}; it may run on there, cut off, until the node is back", True
+        )
     if phase == "Running":
-        return Life("running")
-    return Life("starting", _waits(status, copying, name) or _waits(status, container, name))
+        return ObservedPod("running")
+    return ObservedPod("starting", _waits(status, copying, name) or _waits(status, container, name))
 
 
-def _ended(status: Mapping[str, Any], ended: Mapping[str, Any] | None) -> Life:
+def _ended(status: Mapping[str, Any], ended: Mapping[str, Any] | None) -> ObservedPod:
     if not ended:  # evicted, or rejected by its node
         said = " ".join(filter(None, (status.get("reason", ""), status.get("message", ""))))
-        return Life("exited", said or "it ended, and its node reports no exit status")
+        return ObservedPod("exited", said or "it ended, and its node reports no exit status")
     lines = [line.strip() for line in str(ended.get("message", "")).splitlines() if line.strip()]
     evicted = f"{status['reason']} {status.get('message', '')}".strip() if status.get("reason") else ""
     last = evicted or (lines[-1] if lines else "")
     if ended.get("reason") == "ContainerStatusUnknown":
-        return Life("exited", last or "its node lost sight of it")
-    return Life("exited", last, False, int(ended["exitCode"]), ended.get("reason") == "OOMKilled")
+        return ObservedPod("exited", last or "its node lost sight of it")
+    return ObservedPod("exited", last, False, int(ended["exitCode"]), ended.get("reason") == "OOMKilled")
 
 
 def _waits(status: Mapping[str, Any], container: Mapping[str, Any], node: str) -> str:

@@ -22,7 +22,7 @@ from heron_runtime.state.topologies import decoded
 from heron_runtime.wire import store_codecs as codec
 
 
-class Presence:
+class NodeRegistration:
     """Ephemeral node of a process.
 
     ``data`` must differ from that of every other process, for example by containing the process id.

@@ -124,7 +124,7 @@ class Scheduler(Protocol):
 
 
 @runtime_checkable
-class Watching(Protocol):
+class WatchingScheduler(Protocol):
     """A scheduler that watches its containers itself."""
 
     async def run(self) -> None:
@@ -146,7 +146,7 @@ class SchedulerContext:
     homes: Homes
 
 
-class SchedulerMaker(Protocol):
+class SchedulerFactory(Protocol):
     """Factory that the option ``--scheduler`` of an API server names (entry point group ``heronry.schedulers``)."""
 
     def __call__(self, context: SchedulerContext, /) -> Scheduler:

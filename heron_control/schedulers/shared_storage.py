@@ -17,8 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from heron_control.schedulers import docker_plan as plan
-from heron_control.schedulers.engine import READ_BY_ALL, EngineError, Owner
+from heron_control.schedulers import container_spec
+from heron_control.schedulers.container_spec import ContainerSpec
+from heron_control.schedulers.engine import READ_BY_ALL, EngineError, TopologyOwner
 from heron_runtime.failures import NotAllowed
 from heron_runtime.files import entries, replace_file
 from heron_runtime.model.settings import Keys, setting
@@ -39,7 +40,7 @@ class SharedStorage:
         self.folder = folder
         self._project = project
 
-    def owners(self) -> dict[str, Owner]:
+    def owners(self) -> dict[str, TopologyOwner]:
         """Return the owner of each topology's folder by the folder's name.
 
         Raises:
@@ -49,8 +50,10 @@ class SharedStorage:
         for file in self.folder.glob(f"*/{OWNER_FILE}"):
             try:
                 labels = json.loads(file.read_bytes())
-                if labels[plan.CLUSTER_LABEL] == self._project:
-                    owners[file.parent.name] = Owner(labels[plan.TOPOLOGY_LABEL], labels[plan.TOPOLOGY_ID_LABEL])
+                if labels[container_spec.CLUSTER_LABEL] == self._project:
+                    owners[file.parent.name] = TopologyOwner(
+                        labels[container_spec.TOPOLOGY_LABEL], labels[container_spec.TOPOLOGY_ID_LABEL]
+                    )
             except FileNotFoundError:  # it is being removed
                 continue
             except (OSError, ValueError, KeyError) as error:
@@ -68,7 +71,7 @@ class SharedStorage:
         folder = self.folder / name
         try:
             folder.mkdir(mode=0o711, exist_ok=True)
-            for part in plan.SHARED_MOUNTS:
+            for part in container_spec.SHARED_MOUNTS:
                 (folder / part).mkdir(mode=0o700, exist_ok=True)
             replace_file(folder / OWNER_FILE, json.dumps(dict(labels)).encode(), 0o400)
         except OSError as error:
@@ -80,7 +83,7 @@ class SharedStorage:
         Raises:
             EngineError: ``path`` is not in the shared storage, or a file cannot be copied.
         """
-        part = next((part for part, where in plan.SHARED_MOUNTS.items() if where == path), None)
+        part = next((part for part, where in container_spec.SHARED_MOUNTS.items() if where == path), None)
         if part is None:
             raise EngineError(f"{path}: not a directory of the shared storage, so no file can be copied there")
         try:
@@ -138,10 +141,10 @@ def check_state(config: Mapping[str, Any], storage: Path | None, cure: str) -> N
             f"{cure}, or choose ATLEAST_ONCE.",
         )
     stated = setting(config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE)
-    if stated is not None and not str(stated).startswith(f"file://{plan.SHARED_PATH}/"):
+    if stated is not None and not str(stated).startswith(f"file://{container_spec.SHARED_PATH}/"):
         raise NotAllowed(
             f"{Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE.name}: {stated} is not seen by all nodes",
-            f"Leave it out, or use a folder in {plan.SHARED_PATH}.",
+            f"Leave it out, or use a folder in {container_spec.SHARED_PATH}.",
         )
 
 
@@ -153,17 +156,17 @@ class OfNodes:
 
     _storage: SharedStorage | None
 
-    def read_folder(self, reader: str, body: Mapping[str, Any], path: str) -> Generator[bytes, None, None]:
+    def read_folder(self, spec: ContainerSpec, path: str) -> Generator[bytes, None, None]:
         """Raise EngineError: files of a container are on its node and are removed with it."""
         raise EngineError(f"{path} is on the nodes' own disks and went with the containers")
-        yield b""  # a generator, as ``Engine`` says
+        yield b""  # a generator, as ``ContainerEngine`` says
 
-    def write_folder(self, writer: str, body: Mapping[str, Any], folder: Path, path: str) -> None:
+    def write_folder(self, spec: ContainerSpec, folder: Path, path: str) -> None:
         """Copy a folder directly into the shared storage.
 
         Raises:
             EngineError: Shared storage is not configured, or the copy fails.
         """
-        if self._storage is None:
+        if self._storage is None or spec.volume is None:
             raise EngineError(f"{path} of containers: no file can be copied there without shared storage")
-        self._storage.put(plan.volume_of(body), folder, path)
+        self._storage.put(spec.volume.name, folder, path)

@@ -55,7 +55,9 @@ class SlurmScheduler:
     def __init__(self, client: SlurmClient | None = None) -> None:
         self._client = client or SlurmClient()
         self._began = time.monotonic()
-        self._looks: dict[str, tuple[float, plan.Job | None]] = {}  # by topology id: time and result of the last query
+        self._looks: dict[
+            str, tuple[float, plan.SlurmJob | None]
+        ] = {}  # by topology id: time and result of the last query
 
     def prepare(self, launch: Launch, folder: Path, package: Path) -> Launch:
         """Put the code into the folder, which the nodes share.
@@ -182,7 +184,7 @@ class SlurmScheduler:
             return _make_status(ProcessState.RESTARTING, f"{job}, and its scheduler process does not answer yet")
         return _make_status(ProcessState.STARTING, f"waiting in Slurm's queue: {job}")
 
-    def look(self, launch: Launch) -> plan.Job | None:
+    def look(self, launch: Launch) -> plan.SlurmJob | None:
         """Return the newest job of this submission that Slurm knows, including ended jobs.
 
         The answer is cached for ``FRESH_SECONDS`` at first and for ``STALE_SECONDS`` after ``LONG_SECONDS``, since
@@ -266,7 +268,7 @@ class SlurmClient:
         """Submit a batch script, and return the job's id."""
         return _run(["sbatch", *arguments], SUBMIT_SECONDS, script).split(";")[0].strip()
 
-    def jobs(self, name: str, *, ended: bool = False) -> list[plan.Job]:
+    def jobs(self, name: str, *, ended: bool = False) -> list[plan.SlurmJob]:
         """Return this user's jobs of this name that are in the queue, the newest last.
 
         With ``ended``, include the ended jobs that Slurm still remembers.

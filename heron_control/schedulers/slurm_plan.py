@@ -7,7 +7,7 @@ id: a controller that has lost its last second of state may assign the same id t
 The allocation consists of equal *slots*, one for each container. The topology's scheduler runs in the slot of
 container 0. A slot is as large as the largest container. ``heron.slurm.spare.containers`` adds slots for updates. A
 step takes what its own container needs from its slot, with the same limits as Docker containers
-(``docker_plan.limits``).
+(``container_spec.container_limits``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
 
-from heron_control.schedulers.docker_plan import OWN_RAM, limits
+from heron_control.schedulers.container_spec import OWN_RAM, container_limits
 from heron_control.schedulers.slurm_node import RUN, RUN_FILE
 from heron_runtime.failures import NotAllowed
 from heron_runtime.launch import Launch
@@ -54,13 +54,13 @@ _STARTED = frozenset(("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALIN
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class SlurmResources:
     """Resources of a step or a slot: whole cores, and memory in MiB."""
 
     cpus: int
     ram_mib: int
 
-    def covers(self, other: Need) -> bool:
+    def covers(self, other: SlurmResources) -> bool:
         """Return True if ``other`` fits into it."""
         return self.cpus >= other.cpus and self.ram_mib >= other.ram_mib
 
@@ -73,7 +73,7 @@ class Allocation:
     """Number and size of the slots of a job."""
 
     slots: int
-    slot: Need
+    slot: SlurmResources
 
     def to_json(self) -> str:
         """Return the content of the allocation file."""
@@ -89,11 +89,11 @@ class Allocation:
             KeyError: A key is missing.
         """
         document = json.loads(text)
-        return cls(int(document["slots"]), Need(**document["slot"]))
+        return cls(int(document["slots"]), SlurmResources(**document["slot"]))
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SlurmJob:
     """A job as the queue shows it. ``reason`` is Slurm's term for why it waits, or how it ended."""
 
     id: str
@@ -115,22 +115,22 @@ class Job:
         return f"job {self.id} is {self.state}{why}"
 
 
-def need_of(packing: PackingPlan, config: Mapping[str, Any], number: int) -> Need:
+def need_of(packing: PackingPlan, config: Mapping[str, Any], number: int) -> SlurmResources:
     """Return the resources that a container needs.
 
     Raises:
         KeyError: The container is not in the plan.
     """
-    resources = limits(packing, config, number, MANY_CORES)
-    return Need(max(1, ceil(resources.cpu - 1e-9)), ceil(resources.ram_bytes / MiB))
+    resources = container_limits(packing, config, number, MANY_CORES)
+    return SlurmResources(max(1, ceil(resources.cpu - 1e-9)), ceil(resources.ram_bytes / MiB))
 
 
 def allocation_of(packing: PackingPlan, config: Mapping[str, Any], settings: Mapping[str, Any]) -> Allocation:
     """Return an allocation that holds every container of the plan and the spare containers."""
     needs = [need_of(packing, config, number) for number in containers_of(packing, config)]
     master = need_of(packing, config, MASTER_CONTAINER)
-    needs[0] = Need(master.cpus, master.ram_mib + OWN_RAM // MiB)  # the scheduler runs in its slot
-    slot = Need(max(need.cpus for need in needs), max(need.ram_mib for need in needs))
+    needs[0] = SlurmResources(master.cpus, master.ram_mib + OWN_RAM // MiB)  # the scheduler runs in its slot
+    slot = SlurmResources(max(need.cpus for need in needs), max(need.ram_mib for need in needs))
     return Allocation(len(needs) + setting(settings, Keys.HERON_SLURM_SPARE_CONTAINERS), slot)
 
 
@@ -225,7 +225,9 @@ def elsewhere(number: int, masters: int, nodes: Iterable[str]) -> list[str]:
     return [node for place, node in enumerate(there) if place % parts != rank % parts]
 
 
-def step_arguments(number: int, need: Need, command: Sequence[str], apart_from: Sequence[str] = ()) -> list[str]:
+def step_arguments(
+    number: int, need: SlurmResources, command: Sequence[str], apart_from: Sequence[str] = ()
+) -> list[str]:
     """Return the command line of a container's step, which must not run on the nodes ``apart_from``."""
     return [
         "srun",
@@ -244,10 +246,10 @@ def step_arguments(number: int, need: Need, command: Sequence[str], apart_from: 
     ]
 
 
-def read_jobs(text: str) -> list[Job]:
+def read_jobs(text: str) -> list[SlurmJob]:
     """Parse the output of squeue in the format ``FIELDS``."""
     rows = [line.split("|", 2) for line in text.splitlines() if line.count("|") >= 2]
-    return [Job(*(field.strip() for field in row)) for row in rows]
+    return [SlurmJob(*(field.strip() for field in row)) for row in rows]
 
 
 def read_pairs(text: str) -> dict[str, str]:

@@ -26,11 +26,20 @@ from typing import Any
 import docker
 import docker.errors
 
-from heron_control.schedulers import docker_plan
+from heron_control.schedulers import container_spec
 from heron_control.schedulers import swarm_plan as plan
+from heron_control.schedulers.container_spec import ContainerSpec
 from heron_control.schedulers.docker import DockerOptions, DockerScheduler
 from heron_control.schedulers.docker_engine import CALL_SECONDS, NETWORK_PAUSE_SECONDS, DockerEngine
-from heron_control.schedulers.engine import Ending, Engine, EngineError, Joiner, Owner, Seen
+from heron_control.schedulers.docker_objects import NO_COMPOSE
+from heron_control.schedulers.engine import (
+    ClusterService,
+    ContainerEngine,
+    ContainerExit,
+    EngineContainer,
+    EngineError,
+    TopologyOwner,
+)
 from heron_control.schedulers.grants import read_granted
 from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError
 from heron_control.schedulers.shared_storage import OfNodes, SharedStorage, check_state
@@ -74,11 +83,13 @@ class SwarmOptions(DockerOptions):
 
 
 class SwarmScheduler(DockerScheduler):
-    """Implementation of ``heron_control.schedulers.scheduler.Scheduler`` and ``Watching`` for a Docker Swarm."""
+    """Implementation of ``Scheduler`` and ``WatchingScheduler`` (``schedulers.scheduler``) for a Docker Swarm."""
 
     kind = "swarm"
 
-    def __init__(self, store: StateStore, homes: Homes, options: SwarmOptions, engine: Engine | None = None) -> None:
+    def __init__(
+        self, store: StateStore, homes: Homes, options: SwarmOptions, engine: ContainerEngine | None = None
+    ) -> None:
         made = engine or SwarmEngine(
             options.project, options.address, options.constraints, options.storage, options.image
         )  # fmt: skip
@@ -120,7 +131,7 @@ NO_SWARM = (
 
 
 class SwarmEngine(OfNodes, DockerEngine):
-    """Implementation of ``heron_control.schedulers.engine.Engine`` for a Docker Swarm.
+    """Implementation of ``heron_control.schedulers.engine.ContainerEngine`` for a Docker Swarm.
 
     ``constraints`` apply to all tasks, for example ``node.labels.disk==ssd``. ``image`` is used to remove files that
     belong to the user of user code.
@@ -149,7 +160,7 @@ class SwarmEngine(OfNodes, DockerEngine):
         """Return the processor cores of the largest node that is ready."""
         return max((node.cores for node in self.nodes().values() if node.state == "ready"), default=0.01)
 
-    def nodes(self) -> dict[str, plan.Node]:
+    def nodes(self) -> dict[str, plan.SwarmNode]:
         """Return the nodes by their ids.
 
         Raises:
@@ -179,16 +190,16 @@ class SwarmEngine(OfNodes, DockerEngine):
         with self._explained(image):
             return str(self._api.inspect_image(image)["Id"])
 
-    def containers(self) -> list[Seen]:
+    def containers(self) -> list[EngineContainer]:
         """Return the containers of all topologies of the cluster in any state."""
-        filters = {"label": [self._ours()["label"], docker_plan.CONTAINER_LABEL]}
+        filters = {"label": [self._ours()["label"], container_spec.CONTAINER_LABEL]}
         with self._explained():
             services = self._api.services(filters=filters)
             tasks = self._api.tasks(filters=filters)
         nodes = self.nodes()  # read after the tasks: a missing node has left the swarm, it is not merely new
         return [_seen(entry, self._life(entry, tasks, nodes)) for entry in services]
 
-    def ending(self, container: str) -> Ending:
+    def ending(self, container: str) -> ContainerExit:
         """Return how a container ended. Its last line is read from its node."""
         with self._explained():
             service = self._api.inspect_service(container)
@@ -199,7 +210,7 @@ class SwarmEngine(OfNodes, DockerEngine):
         if not said and tasks:
             said = self._last_line(service["ID"])
         code = None if life.trouble and not life.exit_code else life.exit_code
-        return Ending(code, None, said, limit)
+        return ContainerExit(code, None, said, limit)
 
     def _last_line(self, service: str) -> str:
         with self._explained():
@@ -208,7 +219,9 @@ class SwarmEngine(OfNodes, DockerEngine):
         return next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "")
 
     @staticmethod
-    def _life(service: Mapping[str, Any], tasks: list[dict[str, Any]], nodes: Mapping[str, plan.Node]) -> plan.Life:
+    def _life(
+        service: Mapping[str, Any], tasks: list[dict[str, Any]], nodes: Mapping[str, plan.SwarmNode]
+    ) -> plan.ObservedSwarmTask:
         spec = service["Spec"]
         return plan.life_of(
             wanted=spec["Mode"]["Replicated"].get("Replicas", 0) > 0,
@@ -235,33 +248,31 @@ class SwarmEngine(OfNodes, DockerEngine):
 
     # Containers.
 
-    def create(self, name: str, body: Mapping[str, Any], files: Mapping[str, bytes], folder: str) -> str:
+    def create(self, spec: ContainerSpec, files: Mapping[str, bytes]) -> str:
         """Create the secrets and a service without a task, and return the service's id."""
-        image = self._pinned(str(body["Image"]))
-        if self._service(name) is not None:
-            raise EngineError(f"the Docker engine says: Conflict. The service name {name} is in use")
+        image = self._pinned(spec.image)
+        if self._service(spec.name) is not None:
+            raise EngineError(f"the Docker engine says: Conflict. The service name {spec.name} is in use")
         secrets: dict[str, str] = {}
         try:
             for file, content in files.items():
-                path = f"{docker_plan.VOLUME_PATH}/{folder.strip('/')}/{file}"
-                secrets[path] = self._make_secret(name, file, content, body)
-            volume = docker_plan.volume_of(body)
-            storage = str(self._storage.folder / volume) if self._storage is not None and volume else ""
-            template = plan.service_of(
-                name, body, image, secrets, constraints=self._constraints, storage=storage
-            )  # fmt: skip
+                secrets[file] = self._make_secret(spec, file, content)
+            storage = ""
+            if self._storage is not None and spec.volume is not None:
+                storage = str(self._storage.folder / spec.volume.name)
+            template = plan.service_template(spec, image, secrets, constraints=self._constraints, storage=storage)
             with self._explained(image):
                 made: dict[str, str] = self._api.create_service(
-                    template, name, plan.labels_of(body), mode={"Replicated": {"Replicas": 0}},
+                    template, spec.name, plan.service_labels(spec), mode={"Replicated": {"Replicas": 0}},
                     networks=None, endpoint_spec={"Mode": "dnsrr"},
                 )  # fmt: skip
         except EngineError:
-            self._remove_secrets(plan.SERVICE_LABEL, name)
+            self._remove_secrets(plan.SERVICE_LABEL, spec.name)
             raise
         return made["ID"]
 
-    def _make_secret(self, service: str, file: str, content: bytes, body: Mapping[str, Any]) -> str:
-        name, labels = plan.secret_name(service, file), plan.secret_labels(service, body)
+    def _make_secret(self, spec: ContainerSpec, file: str, content: bytes) -> str:
+        name, labels = plan.secret_name(spec.name, file), plan.secret_labels(spec)
         for attempt in range(2):
             with self._explained():
                 try:
@@ -269,7 +280,7 @@ class SwarmEngine(OfNodes, DockerEngine):
                 except docker.errors.APIError as error:
                     if error.status_code != 409 or attempt:
                         raise
-            self._remove_secrets(plan.SERVICE_LABEL, service)  # left by an interrupted start
+            self._remove_secrets(plan.SERVICE_LABEL, spec.name)  # left by an interrupted start
         raise AssertionError("unreachable")
 
     def _service(self, name: str) -> dict[str, Any] | None:
@@ -284,7 +295,7 @@ class SwarmEngine(OfNodes, DockerEngine):
         Containers that must run apart are started one after the other: each is kept off the nodes of those before it.
         """
         service = self._service(container)
-        if service is not None and docker_plan.APART_LABEL in service["Spec"]["Labels"]:
+        if service is not None and container_spec.APART_LABEL in service["Spec"]["Labels"]:
             with self._placing:
                 more = plan.apart_from(self._places_beside(service), self.nodes(), self._constraints)
                 scaled = self._scale(container, 1, more)
@@ -299,8 +310,8 @@ class SwarmEngine(OfNodes, DockerEngine):
 
         Wait up to ``PLACED_SECONDS`` for a container that is being placed.
         """
-        name = docker_plan.TOPOLOGY_ID_LABEL
-        filters = {"label": [docker_plan.APART_LABEL, f"{name}={service['Spec']['Labels'][name]}"]}
+        name = container_spec.TOPOLOGY_ID_LABEL
+        filters = {"label": [container_spec.APART_LABEL, f"{name}={service['Spec']['Labels'][name]}"]}
         deadline = time.monotonic() + PLACED_SECONDS
         while True:
             with self._explained():
@@ -376,7 +387,7 @@ class SwarmEngine(OfNodes, DockerEngine):
             time.sleep(NETWORK_PAUSE_SECONDS)
         raise EngineError(f"the network {name} still goes: a task on the manager has not ended; it is tried again")
 
-    def connect(self, joiner: Joiner, network: str) -> None:
+    def connect(self, joiner: ClusterService, network: str) -> None:
         """Connect a service to an overlay network, unless it is connected."""
         try:
             super().connect(joiner, network)
@@ -384,7 +395,7 @@ class SwarmEngine(OfNodes, DockerEngine):
             if "already attached" not in str(error):
                 raise
 
-    def volumes(self) -> dict[str, Owner]:
+    def volumes(self) -> dict[str, TopologyOwner]:
         """Return the owner of each topology's secrets and folder of the shared storage, by volume name."""
         with self._explained():
             secrets = self._api.secrets(filters=self._ours())
@@ -392,7 +403,9 @@ class SwarmEngine(OfNodes, DockerEngine):
         for entry in secrets:
             labels = entry["Spec"]["Labels"]
             if name := labels.get(plan.VOLUME_LABEL):
-                volumes[name] = Owner(labels[docker_plan.TOPOLOGY_LABEL], labels[docker_plan.TOPOLOGY_ID_LABEL])
+                volumes[name] = TopologyOwner(
+                    labels[container_spec.TOPOLOGY_LABEL], labels[container_spec.TOPOLOGY_ID_LABEL]
+                )
         return volumes | (self._storage.owners() if self._storage is not None else {})
 
     def make_volume(self, name: str, labels: Mapping[str, str]) -> None:
@@ -416,7 +429,7 @@ class SwarmEngine(OfNodes, DockerEngine):
             "Mounts": [{"Type": "bind", "Source": str(folder.parent), "Target": "/storage"}],
         }  # fmt: skip
         command = ["rm", "-rf", "--", f"/storage/{folder.name}"]
-        labels = {**docker_plan.NO_COMPOSE, docker_plan.CLUSTER_LABEL: self.project}
+        labels = {**NO_COMPOSE, container_spec.CLUSTER_LABEL: self.project}
         body = {"Image": self._image, "User": "root", "Cmd": command, "Labels": labels, "HostConfig": host}
         with self._explained(self._image):
             made = self._api.create_container_from_config(body)["Id"]
@@ -439,7 +452,7 @@ class SwarmEngine(OfNodes, DockerEngine):
                 self._api.remove_secret(entry["ID"])
 
 
-def _node(entry: Mapping[str, Any]) -> plan.Node:
+def _node(entry: Mapping[str, Any]) -> plan.SwarmNode:
     described, spec = entry.get("Description", {}), entry.get("Spec", {})
     name = described.get("Hostname", entry["ID"])
     platform = described.get("Platform", {})
@@ -450,7 +463,7 @@ def _node(entry: Mapping[str, Any]) -> plan.Node:
     }  # fmt: skip
     for kind, labels in (("node", spec.get("Labels")), ("engine", described.get("Engine", {}).get("Labels"))):
         known_by |= {f"{kind}.labels.{key}": value for key, value in (labels or {}).items()}
-    return plan.Node(
+    return plan.SwarmNode(
         name,
         entry.get("Status", {}).get("State", "unknown"),
         described.get("Resources", {}).get("NanoCPUs", 0) / 1e9,
@@ -473,15 +486,15 @@ def _task(entry: Mapping[str, Any]) -> plan.Task:
     return plan.Task(state, entry.get("NodeID") or "", status.get("Err", ""), code, image)
 
 
-def _seen(service: Mapping[str, Any], life: plan.Life) -> Seen:
+def _seen(service: Mapping[str, Any], life: plan.ObservedSwarmTask) -> EngineContainer:
     labels = service["Spec"]["Labels"]
     network = labels.get(plan.NETWORK_LABEL, "none")
-    return Seen(
+    return EngineContainer(
         service["ID"],
         service["Spec"]["Name"],
-        labels.get(docker_plan.TOPOLOGY_LABEL, ""),
-        labels.get(docker_plan.TOPOLOGY_ID_LABEL, ""),
-        int(labels[docker_plan.CONTAINER_LABEL]),
+        labels.get(container_spec.TOPOLOGY_LABEL, ""),
+        labels.get(container_spec.TOPOLOGY_ID_LABEL, ""),
+        int(labels[container_spec.CONTAINER_LABEL]),
         life.state,
         () if network == "none" else (network,),
         life.trouble,

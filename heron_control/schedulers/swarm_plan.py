@@ -1,10 +1,8 @@
-"""Mapping of a topology's container to a Docker Swarm, and interpretation of a swarm's answers.
+"""Translation of a container's description to a Docker Swarm, and interpretation of a swarm's answers.
 
 The functions are pure. Each *life* of a container is one service with one replica, whose restart policy is "none". A
 swarm never starts it a second time, so its task is the container. The scheduler replaces a container that has ended by
-another service (``docs/decisions/swarm.md``). ``service_of`` translates the body for a Docker engine
-(``docker_plan.creation``) key by key, so that the hardening of a container is defined in a single place. A key without
-an equivalent on a swarm is listed in ``LACKING``, with the reason. An unknown key is refused.
+another service (``docs/decisions/swarm.md``).
 
 ``life_of`` derives the state of a container from a swarm's answers. The last reported state of a task does not count
 if its node is down. The task may still run there, disconnected, and ends when the node is back. Until then the
@@ -18,17 +16,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from heron_control.schedulers import docker_plan as plan
+from heron_control.schedulers.container_spec import (
+    CONTAINER_LABEL,
+    PREFIX,
+    SHARED_MOUNTS,
+    VOLUME_PATH,
+    ContainerLimits,
+    ContainerSpec,
+    ProcessUser,
+)
+from heron_control.schedulers.docker_objects import docker_labels, log_driver
 
-SERVICE_LABEL = f"{plan.PREFIX}.service"  # on a secret: its service
-NETWORK_LABEL = f"{plan.PREFIX}.network"  # on a service
-VOLUME_LABEL = f"{plan.PREFIX}.volume"  # on a service and its secrets: the name of the topology's volume
-STARTED_LABEL = f"{plan.PREFIX}.started"  # on a service that has been started
+SERVICE_LABEL = f"{PREFIX}.service"  # on a secret: its service
+NETWORK_LABEL = f"{PREFIX}.network"  # on a service
+VOLUME_LABEL = f"{PREFIX}.volume"  # on a service and its secrets: the name of the topology's volume
+STARTED_LABEL = f"{PREFIX}.started"  # on a service that has been started
 
-LACKING = {  # keys of the body of a Docker container
-    "MemorySwap": "a swarm of this API gives as much swap as memory; turn swap off on the nodes",
-    "SecurityOpt": "no_new_privs is the engine's setting; Heronry's image has no program that gives privileges",
-    "RestartPolicy": "always none",
+UNSUPPORTED_FIELDS = {
+    "security.no_new_privileges": "the engine's setting; Heronry's image has no program that gives privileges",
 }
 _UID = "10001"  # id of the image's user, which owns the files that are put into a container
 _NANO = 1_000_000_000
@@ -36,7 +41,7 @@ _ENDED = frozenset({"complete", "shutdown", "failed", "rejected", "remove", "orp
 _DNS = ["timeout:1", "attempts:1"]  # give up soon on the name of a container that is gone
 
 
-class Node(NamedTuple):
+class SwarmNode(NamedTuple):
     """A node of the swarm.
 
     ``known_by`` maps the names that constraints may refer to, for example ``node.labels.disk``, to their values.
@@ -60,11 +65,11 @@ class Task(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class ObservedSwarmTask:
     """State of a service.
 
-    ``state`` is a state of ``Seen``. ``trouble`` is the reason why it does not run yet, or how it ended. ``lost`` is
-    True if it ended because its node was lost.
+    ``state`` is a state of ``EngineContainer``. ``trouble`` is the reason why it does not run yet, or how it ended.
+    ``lost`` is True if it ended because its node was lost.
     """
 
     state: str
@@ -82,120 +87,111 @@ def secret_name(service: str, file: str) -> str:
     return f"heronry-{digest}"
 
 
-def secret_labels(service: str, body: Mapping[str, Any]) -> dict[str, str]:
+def secret_labels(spec: ContainerSpec) -> dict[str, str]:
     """Return the labels that identify the owner of a secret."""
-    labels = {key: value for key, value in body["Labels"].items() if key != plan.CONTAINER_LABEL}
-    return {**labels, SERVICE_LABEL: service, VOLUME_LABEL: plan.volume_of(body)}
+    labels = {key: value for key, value in docker_labels(spec).items() if key != CONTAINER_LABEL}
+    return {**labels, SERVICE_LABEL: spec.name, VOLUME_LABEL: _volume(spec)}
 
 
-def labels_of(body: Mapping[str, Any]) -> dict[str, str]:
+def service_labels(spec: ContainerSpec) -> dict[str, str]:
     """Return the labels of a service."""
-    return {**body["Labels"], NETWORK_LABEL: body["HostConfig"]["NetworkMode"], VOLUME_LABEL: plan.volume_of(body)}
+    return {**docker_labels(spec), NETWORK_LABEL: spec.network or "none", VOLUME_LABEL: _volume(spec)}
 
 
-def service_of(
-    name: str,
-    body: Mapping[str, Any],
+def service_template(
+    spec: ContainerSpec,
     image: str,
     secrets: Mapping[str, str],
     *,
     constraints: Sequence[str] = (),
     storage: str = "",
 ) -> dict[str, Any]:
-    """Return the task template of a service for the container of this body.
+    """Return the task template of a service for a container.
 
     Args:
-        name: Name of the service.
-        body: Body for a Docker engine (``docker_plan.creation``).
-        image: An image id, or a name with a digest.
-        secrets: Path in the container to the id of the secret.
+        spec: Description of the container.
+        image: Its image as an id, or as a name with a digest.
+        secrets: Name of each file in the start folder, with the id of its secret.
         constraints: Constraints of the task.
         storage: The topology's folder of the shared storage, the same on every node; "" without shared storage.
-
-    Raises:
-        KeyError: The body contains a key without a translation.
     """
-    host = dict(body["HostConfig"])
-    spec = {
+    security = spec.security
+    container: dict[str, Any] = {
         "Image": image,
-        "Hostname": body.get("Hostname", name),
-        "Args": list(body.get("Cmd", ())),
-        "Labels": dict(body["Labels"]),
-        "Init": host.pop("Init", False),
-        "ReadOnly": host.pop("ReadonlyRootfs", False),
-        "CapabilityDrop": host.pop("CapDrop", []),
-        "CapabilityAdd": host.pop("CapAdd", []),
-        "Mounts": _mounts(host.pop("Mounts", ()), host.pop("Tmpfs", {}), storage),
-        "Secrets": [_secret(name, path, key) for path, key in sorted(secrets.items())],
+        "Hostname": spec.name,
+        "Args": list(spec.command),
+        "Env": [f"{name}={value}" for name, value in spec.environment],
+        "Labels": docker_labels(spec),
+        "Init": spec.reap_orphans,
+        "ReadOnly": security.read_only_root,
+        "CapabilityDrop": list(security.dropped_capabilities),
+        "CapabilityAdd": list(security.added_capabilities),
+        "Mounts": _mounts(spec, storage),
+        "Secrets": [_secret(spec, file, key) for file, key in sorted(secrets.items())],
         "DNSConfig": {"Options": _DNS},
+        "StopSignal": spec.stop_signal,
+        "StopGracePeriod": spec.stop_grace_seconds * _NANO,
     }
-    for key in ("User", "Env", "StopSignal"):
-        if key in body:
-            spec[key] = body[key]
-    if "StopTimeout" in body:
-        spec["StopGracePeriod"] = int(body["StopTimeout"] * _NANO)
-    _know(body, {"Image", "Hostname", "Cmd", "Labels", "HostConfig", "User", "Env", "StopSignal", "StopTimeout"})
-    network = host.pop("NetworkMode")
+    if spec.user is ProcessUser.BOOTSTRAP_ROOT:
+        container["User"] = "root"
     template: dict[str, Any] = {
-        "ContainerSpec": spec,
-        "Resources": _resources(host),
+        "ContainerSpec": container,
+        "Resources": _resources(spec.limits),
         "RestartPolicy": {"Condition": "none"},
         "Placement": {"Constraints": list(constraints)},
-        "Networks": [] if network == "none" else [{"Target": network}],
+        "Networks": [{"Target": spec.network}] if spec.network else [],
     }
-    if log := host.pop("LogConfig", None):
-        template["LogDriver"] = {"Name": log["Type"], "Options": log["Config"]}
-    _know(host, set(LACKING))
+    if spec.log_rotation is not None:
+        name, options = log_driver(spec.log_rotation)
+        template["LogDriver"] = {"Name": name, "Options": options}
     return template
 
 
-def _know(given: Mapping[str, Any], known: set[str]) -> None:
-    if unknown := set(given) - known:
-        raise KeyError(f"{min(unknown)} has no mapping to a swarm")
+def _volume(spec: ContainerSpec) -> str:
+    return spec.volume.name if spec.volume is not None else ""
 
 
-def _resources(host: dict[str, Any]) -> dict[str, Any]:
-    """Return the resources of a task, with the same limits as on Docker.
+def _resources(limits: ContainerLimits | None) -> dict[str, Any]:
+    """Return the resources of a task, with the same limits as on Docker, except that it may swap as much as it has.
 
     It reserves the memory, and the cores except those of Heronry's own processes.
     """
-    memory, nano, pids = host.pop("Memory", 0), host.pop("NanoCpus", 0), host.pop("PidsLimit", 0)
-    own = int(plan.OWN_CPU * _NANO)
+    if limits is None:
+        return {}
+    nano, own = int(limits.cpus * _NANO), int(limits.own_cpus * _NANO)
     return {
-        "Limits": {"MemoryBytes": memory, "NanoCPUs": nano, "Pids": pids},
-        "Reservations": {"MemoryBytes": memory, "NanoCPUs": max(nano - own, 0)},
+        "Limits": {"MemoryBytes": limits.memory_bytes, "NanoCPUs": nano, "Pids": limits.pids},
+        "Reservations": {"MemoryBytes": limits.memory_bytes, "NanoCPUs": max(nano - own, 0)},
     }
 
 
-def _mounts(mounts: Iterable[Mapping[str, Any]], tmpfs: Mapping[str, str], storage: str) -> list[dict[str, Any]]:
+def _mounts(spec: ContainerSpec, storage: str) -> list[dict[str, Any]]:
     """Return the mounts of a task.
 
     A volume is created without a name, on the node's disk, so that it is removed with the task. A named volume could
-    not be removed from here.
+    not be removed from here. A swarm sets nosuid and nodev for every tmpfs.
     """
-    made: list[dict[str, Any]] = []
-    for mount in mounts:
-        if mount["Type"] != "volume" or set(mount) != {"Type", "Source", "Target"}:
-            raise KeyError(f"the mount {dict(mount)} has no mapping to a swarm")
-        made.append({"Type": "volume", "Target": mount["Target"]})
-    for target, options in tmpfs.items():
-        given = dict(part.partition("=")[::2] for part in options.split(","))
-        _know(given, {"rw", "nosuid", "nodev", "size"})  # a swarm always sets nosuid and nodev
-        made.append({"Type": "tmpfs", "Target": target, "TmpfsOptions": {"SizeBytes": int(given["size"])}})
+    mounts: list[dict[str, Any]] = []
+    if spec.volume is not None:
+        mount: dict[str, Any] = {"Type": "volume", "Target": VOLUME_PATH}
+        mounts.append({**mount, "ReadOnly": True} if spec.volume.read_only else mount)
+    mounts += [
+        {"Type": "tmpfs", "Target": mount.path, "TmpfsOptions": {"SizeBytes": mount.size_bytes}} for mount in spec.tmpfs
+    ]
     if storage:
-        made += [
+        mounts += [
             {"Type": "bind", "Source": f"{storage}/{folder}", "Target": target}
-            for folder, target in plan.SHARED_MOUNTS.items()
+            for folder, target in SHARED_MOUNTS.items()
         ]
-    return made
+    return mounts
 
 
-def _secret(service: str, path: str, key: str) -> dict[str, Any]:
-    file = {"Name": path, "UID": _UID, "GID": _UID, "Mode": 0o400}
-    return {"SecretID": key, "SecretName": secret_name(service, path.rsplit("/", 1)[1]), "File": file}
+def _secret(spec: ContainerSpec, name: str, key: str) -> dict[str, Any]:
+    file = {"Name": f"{spec.start_folder}/{name}", "UID": _UID, "GID": _UID, "Mode": 0o400}
+    return {"SecretID": key, "SecretName": secret_name(spec.name, name), "File": file}
 
 
-def life_of(*, wanted: bool, started: bool, tasks: Sequence[Task], nodes: Mapping[str, Node]) -> Life:
+def life_of(*, wanted: bool, started: bool, tasks: Sequence[Task], nodes: Mapping[str, SwarmNode]) -> ObservedSwarmTask:
     """Return the state of a service.
 
     Args:
@@ -207,18 +203,20 @@ def life_of(*, wanted: bool, started: bool, tasks: Sequence[Task], nodes: Mappin
     living = [task for task in tasks if task.state not in _ENDED and not _lost_node(task, nodes)]
     if living:
         last = living[-1]
-        return Life("running") if last.state == "running" else Life("starting", _waits(last))
+        return ObservedSwarmTask("running") if last.state == "running" else ObservedSwarmTask("starting", _waits(last))
     if tasks:
         last = tasks[-1]
         if last.state in _ENDED:
-            return Life("exited", _in_words(last, nodes), exit_code=last.exit_code)
-        return Life("exited", f"{_lost_node(last, nodes)}; it may run on there, cut off, until the node is back", True)
+            return ObservedSwarmTask("exited", _in_words(last, nodes), exit_code=last.exit_code)
+        return ObservedSwarmTask(
+            "exited", f"{_lost_node(last, nodes)}; it may run on there, cut off, until the node is back", True
+        )
     if wanted:
-        return Life("starting")
-    return Life("exited" if started else "created")  # a swarm forgets a task after it was told to end it
+        return ObservedSwarmTask("starting")
+    return ObservedSwarmTask("exited" if started else "created")  # a swarm forgets a task after it was told to end it
 
 
-def apart_from(taken: Iterable[str], nodes: Mapping[str, Node], constraints: Iterable[str]) -> list[str]:
+def apart_from(taken: Iterable[str], nodes: Mapping[str, SwarmNode], constraints: Iterable[str]) -> list[str]:
     """Return constraints that keep a task off the ``taken`` nodes, which are given by their ids.
 
     Return an empty list if no other node would accept the task under its other ``constraints``: sharing a node is
@@ -230,7 +228,7 @@ def apart_from(taken: Iterable[str], nodes: Mapping[str, Node], constraints: Ite
     return [f"node.id!={key}" for key in avoided] if any(free) else []
 
 
-def _takes(node: Node, constraints: Iterable[str]) -> bool:
+def _takes(node: SwarmNode, constraints: Iterable[str]) -> bool:
     """Return True if a swarm would place a task on the node, provided it has room.
 
     Like a swarm, it compares values without case.
@@ -243,7 +241,7 @@ def _takes(node: Node, constraints: Iterable[str]) -> bool:
     return node.active and node.state == "ready"
 
 
-def place_of(tasks: Sequence[Task], nodes: Mapping[str, Node]) -> tuple[str, bool]:
+def place_of(tasks: Sequence[Task], nodes: Mapping[str, SwarmNode]) -> tuple[str, bool]:
     """Return the node of the living task of a service, and whether the task is about to get one.
 
     The service is scaled to one task. The node is "" if it is unknown or the task has ended. A swarm creates the task a
@@ -257,7 +255,7 @@ def place_of(tasks: Sequence[Task], nodes: Mapping[str, Node]) -> tuple[str, boo
     return living[-1].node, not living[-1].node and not living[-1].error
 
 
-def _lost_node(task: Task, nodes: Mapping[str, Node]) -> str:
+def _lost_node(task: Task, nodes: Mapping[str, SwarmNode]) -> str:
     """Return a description of how the task's node was lost, or "" if it is not lost."""
     if not task.node:
         return ""
@@ -275,7 +273,7 @@ def _waits(task: Task) -> str:
     return task.error
 
 
-def _in_words(task: Task, nodes: Mapping[str, Node]) -> str:
+def _in_words(task: Task, nodes: Mapping[str, SwarmNode]) -> str:
     """Return the reason why a task ended, or "" if its program reports the reason itself."""
     where = nodes[task.node].name if task.node in nodes else "its node"
     if "No such image" in task.error:

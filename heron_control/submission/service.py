@@ -27,7 +27,7 @@ from heron_control.packing.update import PlannedUpdate, UpdateRequest
 from heron_control.progress import Progress, silent
 from heron_control.schedulers.grants import Granted, all_granted, amount_of, write_granted
 from heron_control.schedulers.runtime import runtime_dir
-from heron_control.schedulers.scheduler import ALL, Scheduler, Watching
+from heron_control.schedulers.scheduler import ALL, Scheduler, WatchingScheduler
 from heron_control.schedulers.topology_folder import (
     LAUNCH_FILE,
     LOG_FILES,
@@ -188,7 +188,7 @@ class SubmissionService:
             launch = with_store(launch, place, self.config.store.url)
             own = store_credential_in(place, read_credential(self.config.store.credential_file))
             # A scheduler that watches containers belongs to the control plane. Any other is a process of the topology.
-            schedules = not isinstance(self.scheduler, Watching)
+            schedules = not isinstance(self.scheduler, WatchingScheduler)
             topologies.admit(self.store, launch.topology, own.identity, schedules=schedules)
         launch = with_store_id(launch, place, store_identity(self.store, create=True))
         self._placed(launch, place)

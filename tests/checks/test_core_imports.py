@@ -24,7 +24,7 @@ READS_SKETCHES = {"heron_tracker.core", "metrics_manager.collection", "topology_
 #: Modules whose package loads more than they do.
 IN_OTHER_PACKAGES = {
     "data_pipeline.core",
-    "heron_control.schedulers.docker_plan",
+    "heron_control.schedulers.container_spec",
     "heron_control.schedulers.slurm_plan",
     "metrics_manager.sinks.history_rows",
 }

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-from heron_control.schedulers.docker_plan import HOME
+from heron_control.schedulers.container_spec import HOME
 from heron_control.schedulers.topology_folder import LOG_FILES
 from heron_runtime.model.ids import holds_master
 from tests.support import master_logs

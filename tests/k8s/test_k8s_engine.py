@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from heron_control.schedulers import docker_plan
-from heron_control.schedulers.engine import Engine
+from heron_control.schedulers import container_spec
+from heron_control.schedulers.engine import ContainerEngine
 from heron_control.schedulers.k8s_engine import KubernetesEngine
-from heron_control.schedulers.k8s_plan import Placing
+from heron_control.schedulers.k8s_plan import PodPlacement
 from heron_control.schedulers.shared_storage import SharedStorage
 from tests.support.clusters.kubernetes_nodes import K8sNodes
 from tests.support.contracts.engine import IMAGE, EngineContract, Engines
@@ -25,17 +25,17 @@ KINDS = "pods,secrets,configmaps,services,networkpolicies,poddisruptionbudgets"
 def clear_up(nodes: K8sNodes) -> None:
     """Remove what the contract tests have left."""
     for project in PROJECTS:
-        ours = ("--selector", f"{docker_plan.CLUSTER_LABEL}={project}", "--namespace", NAMESPACE)
+        ours = ("--selector", f"{container_spec.CLUSTER_LABEL}={project}", "--namespace", NAMESPACE)
         nodes.kubectl("delete", KINDS, *ours, "--grace-period=1", "--wait=true")
 
 
 @pytest.fixture(scope="module")
-def placing(nodes: K8sNodes, ways_in: None) -> Placing:
+def placing(nodes: K8sNodes, ways_in: None) -> PodPlacement:
     nodes.load(IMAGE)
     nodes.kubectl("create", "namespace", NAMESPACE)
     shown = ("get", "serviceaccount", "default", "--namespace", NAMESPACE)
     wait_until(lambda: nodes.kubectl(*shown, check=False), "the namespace is ready")
-    return Placing(NAMESPACE)
+    return PodPlacement(NAMESPACE)
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +56,10 @@ class TestKubernetesEngine(EngineContract):
     keeps_files = False
 
     @pytest.fixture
-    def engines(self, nodes: K8sNodes, placing: Placing, tmp_path: Path) -> Iterator[Engines]:
+    def engines(self, nodes: K8sNodes, placing: PodPlacement, tmp_path: Path) -> Iterator[Engines]:
         made: dict[str, KubernetesEngine] = {}
 
-        def engine_of(project: str) -> Engine:
+        def engine_of(project: str) -> ContainerEngine:
             return made.setdefault(project, KubernetesEngine(project, placing, SharedStorage(tmp_path, project)))
 
         yield engine_of

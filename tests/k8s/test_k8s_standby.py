@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from heron_control.schedulers.docker_plan import APART_LABEL
+from heron_control.schedulers.container_spec import APART_LABEL
 from tests.support import master_logs
 from tests.support.cluster_flow import ClusterFlow, word_count
 from tests.support.clusters.kubernetes import CLUSTER, NAMESPACE, K8sCluster

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
-from heron_control.schedulers.docker_plan import SHARED_PATH
+from heron_control.schedulers.container_spec import SHARED_PATH
 from tests.support import fault_ledger
 from tests.support.fault_ledger import Text
 from tests.support.waiting import wait_until

@@ -11,14 +11,14 @@ import re
 import tarfile
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any
 
-from heron_control.schedulers import docker_plan as plan
-from heron_control.schedulers.engine import Ending, EngineError, Joiner, Owner, Seen
+from heron_control.schedulers import container_spec
+from heron_control.schedulers.container_spec import ContainerSpec
+from heron_control.schedulers.engine import ClusterService, ContainerExit, EngineContainer, EngineError, TopologyOwner
 
 SIGNALS = {"SIGTERM": 143, "SIGKILL": 137}
 
@@ -29,13 +29,13 @@ class Container:
 
     name: str
     labels: Mapping[str, str]
-    host: Mapping[str, Any]
-    command: list[str]
+    command: Sequence[str]
     networks: set[str]
     state: str = "created"
     code: int = 0
     said: str = ""
     out_of_memory: bool = False
+    memory_bytes: int = 0  # its limit
     got: list[str] = field(default_factory=list)  # signals
 
 
@@ -117,7 +117,7 @@ class Machine:
 
 
 class FakeEngine:
-    """Fake of ``heron_control.schedulers.engine.Engine``."""
+    """Fake of ``heron_control.schedulers.engine.ContainerEngine``."""
 
     def __init__(self, machine: Machine, project: str) -> None:
         self.machine = machine
@@ -136,31 +136,39 @@ class FakeEngine:
         if image not in self.machine.images:
             raise EngineError(f"the image {image} is not on the Docker engine; build it with `make image`")
 
-    def containers(self) -> list[Seen]:
+    def containers(self) -> list[EngineContainer]:
         """Return the containers with a number."""
         self.machine.enter("containers")
         with self.machine.lock:
             return [
-                Seen(key, c.name, *_owner(c.labels), int(c.labels[plan.CONTAINER_LABEL]), c.state, tuple(c.networks))
+                EngineContainer(
+                    key,
+                    c.name,
+                    *_owner(c.labels),
+                    int(c.labels[container_spec.CONTAINER_LABEL]),
+                    c.state,
+                    tuple(c.networks),
+                )
                 for key, c in self.machine.containers.items()
-                if c.labels.get(plan.CLUSTER_LABEL) == self.project and plan.CONTAINER_LABEL in c.labels
+                if c.labels.get(container_spec.CLUSTER_LABEL) == self.project
+                and container_spec.CONTAINER_LABEL in c.labels
             ]
 
-    def joiners(self) -> list[Joiner]:
+    def joiners(self) -> list[ClusterService]:
         """Return the running containers."""
         self.machine.enter("joiners")
         with self.machine.lock:
             return [
-                Joiner(key, c.labels.get(plan.ALIAS_LABEL, ""), tuple(c.networks))
+                ClusterService(key, c.labels.get(container_spec.ALIAS_LABEL, ""), tuple(c.networks))
                 for key, c in self.machine.containers.items()
-                if c.labels.get(plan.JOINS_LABEL) == self.project and c.state == "running"
+                if c.labels.get(container_spec.JOINS_LABEL) == self.project and c.state == "running"
             ]
 
-    def ending(self, container: str) -> Ending:
+    def ending(self, container: str) -> ContainerExit:
         """Return the recorded ending."""
         self.machine.enter("ending")
         c = self.machine.find(container)
-        return Ending(c.code, c.out_of_memory, c.said, int(c.host.get("Memory", 0)))
+        return ContainerExit(c.code, c.out_of_memory, c.said, c.memory_bytes)
 
     def events(self, since: int, until: int) -> Iterator[object]:
         """Yield a number for each event."""
@@ -171,20 +179,20 @@ class FakeEngine:
                 news, known = range(known, self.machine.events), self.machine.events
             yield from news
 
-    def create(self, name: str, body: Mapping[str, Any], files: Mapping[str, bytes], folder: str) -> str:
+    def create(self, spec: ContainerSpec, files: Mapping[str, bytes]) -> str:
         """Create a container without starting it."""
-        self.machine.enter("create", name)
+        self.machine.enter("create", spec.name)
         with self.machine.lock:
-            self.require_image(body["Image"])
-            if any(c.name == name for c in self.machine.containers.values()):
-                raise EngineError(f"the Docker engine says: Conflict. The container name {name} is in use")
-            host = body.get("HostConfig", {})
-            network = host.get("NetworkMode", "bridge")
-            for mount in host.get("Mounts", ()):
-                volume = self.machine.volumes.setdefault(mount["Source"], {})
-                volume |= {f"{folder.strip('/')}/{file}": content for file, content in files.items()}
+            self.require_image(spec.image)
+            if any(c.name == spec.name for c in self.machine.containers.values()):
+                raise EngineError(f"the Docker engine says: Conflict. The container name {spec.name} is in use")
+            if spec.volume is not None:
+                volume = self.machine.volumes.setdefault(spec.volume.name, {})
+                folder = _in_volume(spec.start_folder)
+                volume |= {f"{folder}/{file}": content for file, content in files.items()}
+            memory = spec.limits.memory_bytes if spec.limits is not None else 0
             return self.machine.add(
-                Container(name, body.get("Labels", {}), host, list(body.get("Cmd", ())), {network} - {"none"})
+                Container(spec.name, spec.labels(), spec.command, {spec.network} - {""}, memory_bytes=memory)
             )
 
     def start(self, container: str) -> int:
@@ -221,20 +229,24 @@ class FakeEngine:
                 del self.machine.containers[key]
                 self.machine.tell()
 
-    def networks(self) -> dict[str, Owner]:
+    def networks(self) -> dict[str, TopologyOwner]:
         """Return the networks of this project."""
         self.machine.enter("networks")
         return self._owned(self.machine.networks)
 
-    def volumes(self) -> dict[str, Owner]:
+    def volumes(self) -> dict[str, TopologyOwner]:
         """Return the volumes of this project."""
         self.machine.enter("volumes")
         return self._owned(self.machine.volume_labels)
 
-    def _owned(self, labelled: dict[str, Mapping[str, str]]) -> dict[str, Owner]:
+    def _owned(self, labelled: dict[str, Mapping[str, str]]) -> dict[str, TopologyOwner]:
         with self.machine.lock:
-            ours = {name: found for name, found in labelled.items() if found.get(plan.CLUSTER_LABEL) == self.project}
-            return {name: Owner(*_owner(found)) for name, found in ours.items()}
+            ours = {
+                name: found
+                for name, found in labelled.items()
+                if found.get(container_spec.CLUSTER_LABEL) == self.project
+            }
+            return {name: TopologyOwner(*_owner(found)) for name, found in ours.items()}
 
     def make_network(self, name: str, labels: Mapping[str, str], *, internal: bool = True) -> None:
         """Create a network."""
@@ -252,7 +264,7 @@ class FakeEngine:
         self.machine.volumes.setdefault(name, {})
         self.machine.volume_labels.setdefault(name, dict(labels))
 
-    def connect(self, joiner: Joiner, network: str) -> None:
+    def connect(self, joiner: ClusterService, network: str) -> None:
         """Connect a container to a network."""
         self.machine.enter("connect")
         self.machine.find(joiner.id).networks.add(network)
@@ -271,13 +283,13 @@ class FakeEngine:
         self.machine.volumes.pop(name, None)
         self.machine.volume_labels.pop(name, None)
 
-    def read_folder(self, reader: str, body: Mapping[str, Any], path: str) -> Generator[bytes, None, None]:
+    def read_folder(self, spec: ContainerSpec, path: str) -> Generator[bytes, None, None]:
         """Yield a tar in one piece."""
         self.machine.enter("read_folder")
-        self.require_image(body["Image"])
-        mount = body["HostConfig"]["Mounts"][0]
-        below = path.removeprefix(mount["Target"]).strip("/") + "/"
-        found = {n: c for n, c in self.machine.volumes.get(mount["Source"], {}).items() if n.startswith(below)}
+        self.require_image(spec.image)
+        assert spec.volume is not None
+        below = f"{_in_volume(path)}/"
+        found = {n: c for n, c in self.machine.volumes.get(spec.volume.name, {}).items() if n.startswith(below)}
         if found:
             target = io.BytesIO()
             with tarfile.open(fileobj=target, mode="w") as archive:
@@ -287,19 +299,23 @@ class FakeEngine:
                     archive.addfile(entry, io.BytesIO(content))
             yield target.getvalue()
 
-    def write_folder(self, writer: str, body: Mapping[str, Any], folder: Path, path: str) -> None:
+    def write_folder(self, spec: ContainerSpec, folder: Path, path: str) -> None:
         """Write a folder to an existing volume."""
         self.machine.enter("write_folder")
-        self.require_image(body["Image"])
-        mount = body["HostConfig"]["Mounts"][0]
-        below = path.removeprefix(mount["Target"]).strip("/")
+        self.require_image(spec.image)
+        assert spec.volume is not None
+        below = _in_volume(path)
         files = {f"{below}/{p.relative_to(folder)}": p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-        self.machine.volumes[mount["Source"]] |= files
+        self.machine.volumes[spec.volume.name] |= files
 
     def close(self) -> None:
         """Stop listening to events."""
         self.machine.closed = True
 
 
+def _in_volume(path: str) -> str:
+    return path.removeprefix(container_spec.VOLUME_PATH).strip("/")
+
+
 def _owner(labels: Mapping[str, str]) -> tuple[str, str]:
-    return labels.get(plan.TOPOLOGY_LABEL, ""), labels.get(plan.TOPOLOGY_ID_LABEL, "")
+    return labels.get(container_spec.TOPOLOGY_LABEL, ""), labels.get(container_spec.TOPOLOGY_ID_LABEL, "")

@@ -13,7 +13,7 @@ from collections import Counter
 
 import pytest
 
-from heron_control.schedulers.docker_plan import SHARED_PATH
+from heron_control.schedulers.container_spec import SHARED_PATH
 from tests.support.cluster_flow import ClusterFlow, word_count
 from tests.support.clusters.commands import ROOT
 from tests.support.clusters.swarm import CLUSTER, SwarmCluster

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heron_control.schedulers.presence import Presence
+from heron_control.schedulers.presence import NodeRegistration
 from heron_runtime.state.memory import MemoryStore, MemoryTree
 
 PATH = "/containers/t-1"
@@ -17,7 +17,7 @@ def opened(tree: MemoryTree) -> MemoryStore:
 def test_data_may_change_and_the_node_stays_ephemeral() -> None:
     tree = MemoryTree()
     mine, other = opened(tree), opened(tree)
-    presence = Presence(mine, PATH, b"no port yet")
+    presence = NodeRegistration(mine, PATH, b"no port yet")
     assert presence.keep() == b"no port yet"
     presence.data = b"port 4711"
     assert presence.keep() == b"port 4711"
@@ -35,7 +35,7 @@ def test_data_may_change_and_the_node_stays_ephemeral() -> None:
 
 def test_node_of_another_process_is_left_alone() -> None:
     tree = MemoryTree()
-    presence, rival = Presence(opened(tree), PATH, b"first"), Presence(opened(tree), PATH, b"second")
+    presence, rival = NodeRegistration(opened(tree), PATH, b"first"), NodeRegistration(opened(tree), PATH, b"second")
     presence.keep()
     assert rival.keep() == b"first"
     rival.data = b"second, changed"
@@ -47,8 +47,8 @@ def test_node_of_another_process_is_left_alone() -> None:
 def test_node_of_an_earlier_own_session_is_not_written() -> None:
     tree = MemoryTree()
     earlier, later = opened(tree), opened(tree)
-    Presence(earlier, PATH, b"same process").keep()
-    presence = Presence(later, PATH, b"same process")
+    NodeRegistration(earlier, PATH, b"same process").keep()
+    presence = NodeRegistration(later, PATH, b"same process")
     assert presence.keep() == b"same process"
     presence.data = b"with a port"
     assert presence.keep() == b""
@@ -59,15 +59,15 @@ def test_node_of_an_earlier_own_session_is_not_written() -> None:
 def test_withdraw_deletes_only_the_own_node() -> None:
     tree = MemoryTree()
     mine, other = opened(tree), opened(tree)
-    first = Presence(mine, PATH, b"first")
+    first = NodeRegistration(mine, PATH, b"first")
     first.withdraw()
     first.keep()
-    Presence(other, PATH, b"second").withdraw()
-    Presence(other, PATH, b"first").withdraw()  # equal data, another session
+    NodeRegistration(other, PATH, b"second").withdraw()
+    NodeRegistration(other, PATH, b"first").withdraw()  # equal data, another session
     node = other.get(PATH)
     assert node is not None
     assert node.data == b"first"
     first.withdraw()
     first.withdraw()
     assert other.get(PATH) is None
-    assert Presence(mine, PATH, b"second").keep() == b"second"
+    assert NodeRegistration(mine, PATH, b"second").keep() == b"second"

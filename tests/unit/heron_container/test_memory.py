@@ -14,7 +14,7 @@ from heron_container.core.supervisor import ProcessSpec, Supervisor
 from heron_container.shell.logs import LastLines, LogWriter, memory_bound
 from heron_container.shell.resource_limits import MemoryLimit
 from heron_control.schedulers import containers as containers_module
-from heron_control.schedulers.containers import Containers, Stage
+from heron_control.schedulers.containers import ContainerStage, ContainerTable
 from heron_runtime.model.backoff import BackoffPolicy
 
 POLICY = BackoffPolicy(100, 10_000, 60_000)
@@ -76,12 +76,12 @@ def test_repeated_process_deaths_add_no_rows() -> None:
 
 
 def test_repeated_container_deaths_add_no_rows() -> None:
-    table = Containers(POLICY, 1000, 1000)
+    table = ContainerTable(POLICY, 1000, 1000)
     table.want(0, range(5))
     for turn in range(200):
         now_ms = 50 * turn
         for number in table.rows:
-            if table.rows[number].stage is Stage.UP:
+            if table.rows[number].stage is ContainerStage.UP:
                 table.born(now_ms, number, 1000 + 10 * turn + number)
                 table.ended(now_ms, number, "\U0001f680" * 10_000)
                 assert len(table.gone(now_ms, number)) <= 5

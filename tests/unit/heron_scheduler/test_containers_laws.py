@@ -6,7 +6,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from heron_control.schedulers.containers import Containers, KillGroup, Stage, StartContainer, TerminateContainer
+from heron_control.schedulers.containers import (
+    ContainerStage,
+    ContainerTable,
+    KillGroup,
+    StartContainer,
+    TerminateContainer,
+)
 from heron_runtime.model.backoff import BackoffPolicy
 
 POLICY = BackoffPolicy(100, 10_000, 60_000)
@@ -19,7 +25,7 @@ class Host(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0
-        self.core = Containers(POLICY, 8000, 2000)
+        self.core = ContainerTable(POLICY, 8000, 2000)
         self.pids = iter(range(100, 1_000_000))
         self.leaders: dict[int, int] = {}
         self.remains: dict[int, int] = {}
@@ -133,7 +139,7 @@ TestContainers = Host.TestCase
 
 
 def test_requested_restart_does_not_count_as_a_death() -> None:
-    core = Containers(POLICY, 8000, 2000)
+    core = ContainerTable(POLICY, 8000, 2000)
     core.want(0, [1])
     core.born(0, 1, 10)
     for group in range(11, 16):
@@ -146,19 +152,19 @@ def test_requested_restart_does_not_count_as_a_death() -> None:
 
 
 def test_removed_container_exits_and_stays_away() -> None:
-    core = Containers(POLICY, 8000, 2000)
+    core = ContainerTable(POLICY, 8000, 2000)
     assert core.want(0, [0, 1]) == [StartContainer(0), StartContainer(1)]
     core.born(0, 0, 10)
     core.born(0, 1, 11)
     assert core.want(5, [0]) == []
     core.ended(6, 1, "exit code 0")
     assert core.gone(7, 1) == []
-    assert core.rows[1].stage is Stage.OVER
+    assert core.rows[1].stage is ContainerStage.OVER
     assert core.want(8, [0, 1]) == [StartContainer(1)]
 
 
 def test_consecutive_deaths_have_growing_delays() -> None:
-    core = Containers(POLICY, 8000, 2000)
+    core = ContainerTable(POLICY, 8000, 2000)
     core.want(0, [1])
     waits = []
     for number in range(5):

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from heron_control.packing import pack
-from heron_control.schedulers import containers, docker, docker_topology
-from heron_control.schedulers import docker_plan as plan
+from heron_control.schedulers import container_spec, containers, docker, docker_topology
 from heron_control.schedulers.docker import DockerOptions, DockerScheduler
 from heron_control.schedulers.grants import Granted, write_granted
 from heron_control.schedulers.known_store import STORE_ID_FILE
@@ -61,8 +60,8 @@ class World:
         self.homes = Homes(folder, "docker")
         self.machine = Machine()
         self.machine.images.add(IMAGE)
-        labels = {plan.JOINS_LABEL: "heronry", plan.ALIAS_LABEL: "zookeeper"}
-        self.machine.add(Container("zookeeper-1", labels, {}, [], {"heronry_cluster"}, "running"))
+        labels = {container_spec.JOINS_LABEL: "heronry", container_spec.ALIAS_LABEL: "zookeeper"}
+        self.machine.add(Container("zookeeper-1", labels, [], {"heronry_cluster"}, "running"))
         self.store = open_store(f"memory://{folder.name}-{id(self)}")
         self.store.open()
         self.store_credential = ""
@@ -141,12 +140,12 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 
 def host(launch: Launch, number: int) -> str:
-    return plan.container_host("heronry", launch, number)
+    return container_spec.container_host("heronry", launch, number)
 
 
 def test_planned_containers_are_started_with_their_files(world: World) -> None:
     launch = world.running()
-    name = plan.shared_name("heronry", launch)
+    name = container_spec.shared_name("heronry", launch)
     assert name in world.machine.find("zookeeper-1").networks, "the state store can be reached"
     files = world.machine.volumes[name]
     for file in ("secret", "key.pem"):
@@ -168,7 +167,7 @@ def test_container_receives_the_store_credential_of_its_topology(world: World) -
     draw_store_credential(world.place("words"), StoreCredential("heronry:operators-password"), launch.topology_id)
     world.scheduler.start(launch, world.place("words") / "launch.json")
     world.scheduler.observe()
-    files = world.machine.volumes[plan.shared_name("heronry", launch)]
+    files = world.machine.volumes[container_spec.shared_name("heronry", launch)]
     own = files["start/1/store-credential"]
     assert own == (world.place("words") / "store-credential").read_bytes()
     assert own.startswith(b"topology: topology.words-0a1b2c:")
@@ -185,7 +184,7 @@ def test_restarted_container_uses_the_new_store_url(world: World) -> None:
     renamed = with_store(launch, folder, "zookeeper+tls://z:2281/h")
     assert load_launch(folder) == renamed
     scheduler.start(renamed, folder / "launch.json")
-    files = world.machine.volumes[plan.shared_name("heronry", launch)]
+    files = world.machine.volumes[container_spec.shared_name("heronry", launch)]
     assert json.loads(files["start/1/launch.json"])["store_url"] == launch.store_url
     assert scheduler.restart(renamed, 1, PATIENCE_SECONDS) == (1,)
     assert json.loads(files["start/1/launch.json"])["store_url"] == renamed.store_url
@@ -205,14 +204,14 @@ def test_containers_added_to_the_stored_plan_are_not_granted(world: World) -> No
         Set(paths.packing_plan("words"), message_codecs.PACKING_PLAN.encode(plan_of_its_own)),
         Set(paths.topology("words"), message_codecs.TOPOLOGY.encode(definition)),
     ])  # fmt: skip
-    before = {n: world.machine.find(host(launch, n)).host["Memory"] for n in (0, 1)}
+    before = {n: world.machine.find(host(launch, n)).memory_bytes for n in (0, 1)}
     for scheduler in (world.scheduler, world.anew()):
         scheduler.observe()
         assert world.states(launch) == BOTH_RUN, "no container more"
     for number in (0, 1):
         world.machine.find(host(launch, number)).state = "exited"
     world.observe_until(lambda: world.states(launch) == BOTH_RUN)
-    after = {n: world.machine.find(host(launch, n)).host["Memory"] for n in (0, 1)}
+    after = {n: world.machine.find(host(launch, n)).memory_bytes for n in (0, 1)}
     assert after == before, "nor larger ones when they come back"
 
 
@@ -222,7 +221,7 @@ def test_topology_has_egress_only_if_its_submission_requests_it(world: World, eg
     world.scheduler.start(launch, world.place("words") / "launch.json")
     world.scheduler.observe()
     assert world.states(launch) == BOTH_RUN
-    assert (plan.shared_name("heronry", launch) in world.machine.ways_out) == egress
+    assert (container_spec.shared_name("heronry", launch) in world.machine.ways_out) == egress
 
 
 def test_submission_requires_image_and_engine(world: World) -> None:
@@ -288,7 +287,7 @@ def test_new_scheduler_adopts_running_containers(world: World) -> None:
 def test_leftover_of_a_failed_start_is_removed(world: World) -> None:
     launch = world.running()
     stray = world.machine.find(host(launch, 1))
-    world.machine.add(Container("stray", stray.labels, {}, [], set()))
+    world.machine.add(Container("stray", stray.labels, [], set()))
     world.scheduler.observe()
     world.scheduler.observe()
     assert "stray" not in {c.name for c in world.machine.containers.values()}
@@ -333,7 +332,7 @@ def test_topology_killed_without_a_scheduler_is_cleaned_up(world: World) -> None
 
 def test_logs_are_saved_from_the_volume(world: World, tmp_path: Path) -> None:
     launch = world.running()
-    world.machine.volumes[plan.shared_name("heronry", launch)]["topology/log-files/a.log"] = b"last words"
+    world.machine.volumes[container_spec.shared_name("heronry", launch)]["topology/log-files/a.log"] = b"last words"
     world.scheduler.kill(launch)
     world.scheduler.save_logs(launch, tmp_path)
     assert (tmp_path / "log-files" / "a.log").read_bytes() == b"last words"

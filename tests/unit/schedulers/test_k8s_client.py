@@ -22,7 +22,7 @@ from heron_cli.diagnosis.kubernetes import (
     judge_kubernetes,
 )
 from heron_control.schedulers.engine import EngineError
-from heron_control.schedulers.k8s_client import CONFLICT, KubernetesClient, Refused
+from heron_control.schedulers.k8s_client import CONFLICT, KubernetesClient, KubernetesRequestError
 
 PODS = "/api/v1/namespaces/heronry/pods"
 FORBIDDEN = {"kind": "Status", "code": 403, "message": 'nodes is forbidden: User "x" cannot list resource "nodes"'}
@@ -110,7 +110,7 @@ def test_unreachable_server_is_an_error_at_once() -> None:
 def test_existing_object_is_refused_with_its_code(asked: tuple[KubernetesClient, Answers]) -> None:
     client, answers = asked
     answers.say(409, {"kind": "Status", "code": 409, "message": 'pods "a" already exists'})
-    with pytest.raises(Refused, match='pods "a" already exists') as caught:
+    with pytest.raises(KubernetesRequestError, match='pods "a" already exists') as caught:
         client.create({"kind": "Pod", "metadata": {"name": "a"}})
     assert caught.value.code == CONFLICT
 
@@ -128,7 +128,7 @@ def test_delete_applies_only_to_the_given_uid(asked: tuple[KubernetesClient, Ans
     assert not client.delete("Pod", "a", "1", 0)
     (_, path, sent) = answers.asked[0]
     assert (path, sent["preconditions"], sent["gracePeriodSeconds"]) == (f"{PODS}/a", {"uid": "1"}, 0)
-    with pytest.raises(Refused):
+    with pytest.raises(KubernetesRequestError):
         client.delete("Pod", "a")
 
 
@@ -146,7 +146,9 @@ def test_forbidden_node_list_yields_none(asked: tuple[KubernetesClient, Answers]
     client, answers = asked
     answers.say(403, FORBIDDEN)
     assert client.nodes() is None
-    with pytest.raises(Refused, match=r"give the api server's account the rights in deploy/kubernetes\.yml"):
+    with pytest.raises(
+        KubernetesRequestError, match=r"give the api server's account the rights in deploy/kubernetes\.yml"
+    ):
         client.list("Pod", "")
 
 
@@ -162,7 +164,7 @@ def test_watch_starts_at_the_list_and_ends_with_its_history(
     assert "resourceVersion=77" in answers.asked[1][1]
     broken = {"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "etcd is away"}}
     answers.given = [(200, {"metadata": {"resourceVersion": "78"}}, {}), (200, [broken], {})]
-    with pytest.raises(Refused, match="etcd is away"):
+    with pytest.raises(KubernetesRequestError, match="etcd is away"):
         list(client.changes("a=b", 5))
 
 

@@ -14,9 +14,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from heron_control.schedulers import k8s_plan
-from heron_control.schedulers.k8s_plan import AWAY_SECONDS, GRACE_SECONDS, Life, Node, Sight, life_of
+from heron_control.schedulers.k8s_plan import (
+    AWAY_SECONDS,
+    GRACE_SECONDS,
+    KubernetesNode,
+    NodeSilenceTracker,
+    ObservedPod,
+    life_of,
+)
 
-NODES = {"n1": Node(False, 2.0), "n2": Node(True, 2.0)}
+NODES = {"n1": KubernetesNode(False, 2.0), "n2": KubernetesNode(True, 2.0)}
 RECORD = {"metadata": {"labels": {k8s_plan.STARTED_LABEL: "1"}}}
 FRESH = {"metadata": {"labels": {}}}
 
@@ -35,12 +42,14 @@ def test_container_lives_while_its_pod_may_run_on_an_existing_node() -> None:
         assert (life.state in ("starting", "running")) == alive, (phase, node)
         assert life.lost == (phase in ("Pending", "Running") and not alive)
     assert life_of(FRESH, None, NODES).state == "created"
-    assert life_of(RECORD, None, NODES) == Life("exited", "its Pod was deleted")
+    assert life_of(RECORD, None, NODES) == ObservedPod("exited", "its Pod was deleted")
 
 
 def test_exit_code_and_last_message_are_kept() -> None:
     ended = {"terminated": {"exitCode": 3, "reason": "Error", "message": "so far\nout of coffee\n"}}
-    assert life_of(RECORD, shown("Failed", state=ended), NODES) == Life("exited", "out of coffee", False, 3, False)
+    assert life_of(RECORD, shown("Failed", state=ended), NODES) == ObservedPod(
+        "exited", "out of coffee", False, 3, False
+    )
     memory = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
     assert life_of(RECORD, shown("Failed", state=memory), NODES).out_of_memory
     evicted = life_of(RECORD, shown("Failed", reason="Evicted", message="The node was low on memory."), NODES)
@@ -63,7 +72,7 @@ def test_waiting_pod_reports_its_reason() -> None:
 def test_node_with_unknown_readiness_is_lost() -> None:
     for said, lost in (("True", False), ("False", False), ("Unknown", True)):
         status = {"conditions": [{"type": "Ready", "status": said}], "allocatable": {"cpu": "3920m"}}
-        assert k8s_plan.node_of({"status": status}) == Node(lost, 3.92)
+        assert k8s_plan.node_of({"status": status}) == KubernetesNode(lost, 3.92)
 
 
 NAMES = ("n1", "n2")
@@ -82,10 +91,10 @@ SILENT_TWICE = [(2.0, _N1), (2.0, _NOBODY), (60.0, _N1)]
 
 def lost(history: list[tuple[float, frozenset[str]]]) -> list[tuple[float, frozenset[str], frozenset[str]]]:
     """Return time, silent nodes and lost nodes of each observation."""
-    sight, now, found = Sight(), 0.0, []
+    sight, now, found = NodeSilenceTracker(), 0.0, []
     for seconds, silent in history:
         now += seconds
-        sight, judged = sight.look({name: Node(name in silent, 2.0) for name in NAMES}, now)
+        sight, judged = sight.look({name: KubernetesNode(name in silent, 2.0) for name in NAMES}, now)
         found.append((now, silent, frozenset(name for name, node in judged.items() if node.lost)))
     return found
 
@@ -141,5 +150,7 @@ def test_short_api_server_outage_loses_no_node() -> None:
 
 
 def test_other_facts_of_a_node_are_kept() -> None:
-    _, judged = Sight().look({"n1": Node(True, 3.5), "n2": Node(False, 1.5)}, 7.0)
-    assert judged == {"n1": Node(False, 3.5), "n2": Node(False, 1.5)}, "who has just begun to look gives them time"
+    _, judged = NodeSilenceTracker().look({"n1": KubernetesNode(True, 3.5), "n2": KubernetesNode(False, 1.5)}, 7.0)
+    assert judged == {"n1": KubernetesNode(False, 3.5), "n2": KubernetesNode(False, 1.5)}, (
+        "who has just begun to look gives them time"
+    )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from copy import deepcopy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,40 +12,43 @@ import pytest
 import yaml
 from hypothesis import given
 
-from heron_control.schedulers import docker_plan, k8s_plan
+from heron_control.schedulers import container_spec, k8s_plan
+from heron_control.schedulers.container_spec import ContainerSpec
 from heron_control.schedulers.identity import container_lock
 from heron_control.schedulers.k8s import KubernetesOptions
-from heron_control.schedulers.k8s_plan import Placing, cores
+from heron_control.schedulers.k8s_plan import PodPlacement, cores
 from heron_control.schedulers.scheduler import SchedulerError
 from heron_runtime.model.plan import Resources
 from heron_runtime.model.settings import MiB
-from tests.unit.schedulers.test_docker_plan import IDS, NAMES, changed, launch_named
+from tests.unit.schedulers.test_container_spec import IDS, NAMES, check_no_field_is_lost, launch_named, spec
 
 ROOT = Path(__file__).resolve().parents[3]
 VERSIONS = [f"1.{minor}" for minor in range(25, 38)]
 FILES = {"launch.json": b"{}", "secret": b"s", "key.pem": b"k", "store-credential": b"c"}
-PLACING = Placing("heronry", (("disk", "ssd"),), "registry", ("10.0.0.0/8",), "shared")
-LIMITS = Resources(1.5, 512 * MiB)
-LABELS = docker_plan.labels("heronry", launch_named("T"))
+PLACING = PodPlacement("heronry", (("disk", "ssd"),), "registry", ("10.0.0.0/8",), "shared")
+LABELS = container_spec.owner_labels("heronry", launch_named("T"))
 
 
-def body(number: int = 3, limits: Resources = LIMITS) -> dict[str, Any]:
-    launch = docker_plan.launch_inside(launch_named("T"), "http://api:9000", "k8s")
-    return docker_plan.creation("heronry", launch, number, "heronry:latest", limits)
+def pod(whole: ContainerSpec, takers: int = 2) -> dict[str, Any]:
+    return k8s_plan.pod_of(whole, sorted(FILES), PLACING, takers)
 
 
-def pod(whole: Mapping[str, Any], takers: int = 2) -> dict[str, Any]:
-    return k8s_plan.pod_of("heronry-t-3", whole, sorted(FILES), "start/3", PLACING, takers)
+def record(whole: ContainerSpec) -> dict[str, Any]:
+    return k8s_plan.record_of(whole, FILES, PLACING, 2)
+
+
+def translate(whole: ContainerSpec) -> object:
+    return record(whole), k8s_plan.secret_of(whole, FILES, PLACING)
 
 
 def objects() -> Iterator[dict[str, Any]]:
     """Yield all objects of a topology."""
-    record = k8s_plan.record_of("heronry-t-3", body(), FILES, "start/3", PLACING, 2)
-    yield record
-    owner = {**record, "metadata": {**record["metadata"], "uid": "u1"}}
-    yield k8s_plan.owned_by(owner, k8s_plan.pod_in(record))
-    yield k8s_plan.owned_by(owner, pod(body(0)))
-    yield k8s_plan.owned_by(owner, k8s_plan.secret_of("heronry-t-3", body(), FILES, PLACING))
+    made = record(spec())
+    yield made
+    owner = {**made, "metadata": {**made["metadata"], "uid": "u1"}}
+    yield k8s_plan.owned_by(owner, k8s_plan.pod_in(made))
+    yield k8s_plan.owned_by(owner, pod(spec(0)))
+    yield k8s_plan.owned_by(owner, k8s_plan.secret_of(spec(), FILES, PLACING))
     yield k8s_plan.service("heronry_topology-t", LABELS, "heronry")
     for internal in (True, False):
         yield k8s_plan.policy("heronry_topology-t", LABELS, PLACING, internal=internal)
@@ -61,55 +63,40 @@ def test_every_object_is_valid_for_kubernetes(version: str) -> None:
 
 
 def test_schema_validation_is_strict() -> None:
-    made = pod(body())
+    made = pod(spec())
     made["spec"]["containers"][0]["imagePullPolice"] = "Always"
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(made, VERSIONS[-1], strict=True)
 
 
-def test_every_body_field_reaches_the_pod_or_is_listed_as_lacking() -> None:
-    whole = body()
-    for key in whole.keys() - {"HostConfig", "Labels", "User", "StopSignal"}:
-        assert pod({**whole, key: changed(whole[key])}) != pod(whole), key
-    for key, value in whole["HostConfig"].items():
-        other = deepcopy(whole)
-        other["HostConfig"][key] = ["no-new-privileges:false"] if key == "SecurityOpt" else changed(value)
-        assert (pod(other) == pod(whole)) == (key in k8s_plan.LACKING), key
-
-
-def test_unknown_body_field_is_rejected() -> None:
-    for place in ("body", "host"):
-        whole = body()
-        (whole if place == "body" else whole["HostConfig"])["Sysctls"] = {"a": "b"}
-        with pytest.raises(KeyError, match="Sysctls"):
-            pod(whole)
+def test_every_field_reaches_the_pod_or_has_a_reason() -> None:
+    check_no_field_is_lost(translate, k8s_plan.UNSUPPORTED_FIELDS)
 
 
 def test_pod_is_restricted() -> None:
     """Covers the "restricted" level of Pod security, and more."""
-    spec = pod(body())["spec"]
-    assert spec["securityContext"]["runAsNonRoot"]
-    assert spec["securityContext"]["runAsUser"] == 10001
-    assert spec["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
-    assert not spec["automountServiceAccountToken"]
-    for container in (*spec["containers"], *spec["initContainers"]):
+    shown = pod(spec())["spec"]
+    assert shown["securityContext"]["runAsNonRoot"]
+    assert shown["securityContext"]["runAsUser"] == 10001
+    assert shown["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
+    assert not shown["automountServiceAccountToken"]
+    for container in (*shown["containers"], *shown["initContainers"]):
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": True,
         }  # fmt: skip
-    assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
-    assert all(volume.keys() & {"emptyDir", "projected", "persistentVolumeClaim"} for volume in spec["volumes"])
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & shown.keys()
+    assert all(volume.keys() & {"emptyDir", "projected", "persistentVolumeClaim"} for volume in shown["volumes"])
 
 
 def test_kubernetes_never_restarts_a_container() -> None:
-    assert pod(body())["spec"]["restartPolicy"] == "Never"
+    assert pod(spec())["spec"]["restartPolicy"] == "Never"
 
 
 def test_secrets_are_only_in_the_secret_object() -> None:
-    record = k8s_plan.record_of("heronry-t-3", body(), FILES, "start/3", PLACING, 2)
-    assert record["data"].keys() == {"launch.json", k8s_plan.POD_FILE}
-    secret = k8s_plan.secret_of("heronry-t-3", body(), FILES, PLACING)
+    assert record(spec())["data"].keys() == {"launch.json", k8s_plan.POD_FILE}
+    secret = k8s_plan.secret_of(spec(), FILES, PLACING)
     assert secret["data"].keys() == FILES.keys() - {"launch.json"}
-    (given,) = (volume for volume in pod(body())["spec"]["volumes"] if volume["name"] == "given")
+    (given,) = (volume for volume in pod(spec())["spec"]["volumes"] if volume["name"] == "given")
     found = [
         item["key"] for source in given["projected"]["sources"] for one in source.values() for item in one["items"]
     ]
@@ -118,47 +105,47 @@ def test_secrets_are_only_in_the_secret_object() -> None:
 
 def test_start_files_are_private_and_in_memory() -> None:
     """Secret files are not on a node's disk, and user code cannot see their source."""
-    spec = pod(body())["spec"]
-    (copying,), (container,) = spec["initContainers"], spec["containers"]
+    shown = pod(spec())["spec"]
+    (copying,), (container,) = shown["initContainers"], shown["containers"]
     *_, command = copying["args"]
     assert command.endswith("install -m 0400 /given/* /var/lib/heronry/start/3/")
     mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     assert "given" not in mounted
     assert mounted["start"] == "/var/lib/heronry/start/3"
-    (start,) = (volume for volume in spec["volumes"] if volume["name"] == "start")
+    (start,) = (volume for volume in shown["volumes"] if volume["name"] == "start")
     assert start["emptyDir"]["medium"] == "Memory"
 
 
 def test_shared_storage_is_a_folder_of_the_topology() -> None:
-    spec = pod(body())["spec"]
-    shared = {m["subPath"]: m["mountPath"] for m in spec["containers"][0]["volumeMounts"] if m["name"] == "shared"}
-    volume = docker_plan.volume_of(body())
-    assert shared == {f"{volume}/{folder}": path for folder, path in docker_plan.SHARED_MOUNTS.items()}
-    assert f"mkdir -p {' '.join(shared.values())};" in spec["initContainers"][0]["args"][-1]
-    assert {"name": "volume", "mountPath": docker_plan.VOLUME_PATH} in spec["initContainers"][0]["volumeMounts"]
+    shown = pod(spec())["spec"]
+    shared = {m["subPath"]: m["mountPath"] for m in shown["containers"][0]["volumeMounts"] if m["name"] == "shared"}
+    volume = container_spec.shared_name("heronry", launch_named("T"))
+    assert shared == {f"{volume}/{folder}": path for folder, path in container_spec.SHARED_MOUNTS.items()}
+    assert f"mkdir -p {' '.join(shared.values())};" in shown["initContainers"][0]["args"][-1]
+    assert {"name": "volume", "mountPath": container_spec.VOLUME_PATH} in shown["initContainers"][0]["volumeMounts"]
 
 
 def test_requests_do_not_exceed_limits() -> None:
     for cpu in (0.01, 0.5, 1.5, 64.0):
-        found = pod(body(3, Resources(cpu, 512 * MiB)))["spec"]["containers"][0]["resources"]
+        found = pod(spec(3, Resources(cpu, 512 * MiB)))["spec"]["containers"][0]["resources"]
         assert 0 < cores(found["requests"]["cpu"]) <= cores(found["limits"]["cpu"])
         assert found["requests"]["memory"] == found["limits"]["memory"] == str(512 * MiB)
 
 
 def test_readiness_probe_checks_a_file_of_the_container() -> None:
-    launch = docker_plan.launch_inside(launch_named("T"), "", "k8s")
+    launch = container_spec.launch_inside(launch_named("T"), "", "k8s")
     locks = [(number, str(container_lock(launch.runtime_dir, number))) for number in (0, 100_001)]
     for number, file in (*locks, (3, launch.stream_manager_socket(3))):
-        assert pod(body(number))["spec"]["containers"][0]["readinessProbe"]["exec"]["command"] == ["test", "-e", file]
+        assert pod(spec(number))["spec"]["containers"][0]["readinessProbe"]["exec"]["command"] == ["test", "-e", file]
 
 
 def test_pods_of_one_topology_prefer_distinct_hosts() -> None:
-    terms = pod(body())["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    terms = pod(spec())["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     weights = {term["podAffinityTerm"]["topologyKey"]: term["weight"] for term in terms}
     assert weights["kubernetes.io/hostname"] > weights["topology.kubernetes.io/zone"] > 0
     for term in terms:
         wanted = term["podAffinityTerm"]["labelSelector"]["matchLabels"]
-        assert wanted.items() <= pod(body(0))["metadata"]["labels"].items()
+        assert wanted.items() <= pod(spec(0))["metadata"]["labels"].items()
 
 
 def test_internal_topology_reaches_itself_services_and_dns() -> None:
@@ -210,5 +197,5 @@ def test_names_and_labels_are_valid_and_distinct(name: str, other: str) -> None:
 
 @given(name=NAMES, one=IDS, two=IDS)
 def test_submissions_never_share_a_network(name: str, one: str, two: str) -> None:
-    names = {k8s_plan.object_name(docker_plan.shared_name("heronry", launch_named(name, d))) for d in (one, two)}
+    names = {k8s_plan.object_name(container_spec.shared_name("heronry", launch_named(name, d))) for d in (one, two)}
     assert len(names) == len({one[-6:], two[-6:]})

@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from heron_control.schedulers import docker_plan as plan
-from heron_control.schedulers.engine import EngineError, Owner
+from heron_control.schedulers import container_spec
+from heron_control.schedulers.engine import EngineError, TopologyOwner
 from heron_control.schedulers.shared_storage import OWNER_FILE, SharedStorage
-from tests.unit.schedulers.test_docker_plan import launch_named
+from tests.unit.schedulers.test_container_spec import launch_named
 
-LABELS = plan.labels("heronry", launch_named("T"))
+LABELS = container_spec.owner_labels("heronry", launch_named("T"))
 
 
 def test_folder_is_created_once_with_an_owner_and_removed(tmp_path: Path) -> None:
     storage = SharedStorage(tmp_path, "heronry")
     for _ in range(2):
         storage.make("t", LABELS)
-    assert storage.owners() == {"t": Owner("T", "T-0123456789ab")}
+    assert storage.owners() == {"t": TopologyOwner("T", "T-0123456789ab")}
     assert SharedStorage(tmp_path, "stranger").owners() == {}
-    for part in plan.SHARED_MOUNTS:
+    for part in container_spec.SHARED_MOUNTS:
         assert (tmp_path / "t" / part).stat().st_mode & 0o777 == 0o700
     for _ in range(2):
         storage.remove("t")
@@ -38,7 +38,7 @@ def test_checkpoint_is_stored_where_containers_expect_it(tmp_path: Path) -> None
         (source / name).parent.mkdir(parents=True)
         (source / name).write_bytes(name.encode())
         (source / name).chmod(0o600)
-    path = f"{plan.HOME}/checkpoints"
+    path = f"{container_spec.HOME}/checkpoints"
     with pytest.raises(EngineError, match="cannot store a checkpoint"):
         storage.put("t", source, path)
     storage.make("t", LABELS)
@@ -54,7 +54,7 @@ def test_checkpoint_is_stored_where_containers_expect_it(tmp_path: Path) -> None
     assert set(found) == {"manifests/9.json", "parts/a.part"}
     assert {file.stat().st_mode & 0o777 for file in found.values()} == {0o644}
     with pytest.raises(EngineError, match="no file can be copied there"):
-        storage.put("t", source, f"{plan.HOME}/elsewhere")
+        storage.put("t", source, f"{container_spec.HOME}/elsewhere")
 
 
 def test_foreign_folder_is_left_alone(tmp_path: Path) -> None:
@@ -121,6 +121,6 @@ def test_partly_removed_folder_is_removed_by_the_next_attempt(tmp_path: Path, mo
         patch.setattr(shutil, "rmtree", refuses)
         with pytest.raises(PermissionError):
             storage.remove("t")
-    assert storage.owners() == {"t": Owner("T", "T-0123456789ab")}, "it is still known whose it is"
+    assert storage.owners() == {"t": TopologyOwner("T", "T-0123456789ab")}, "it is still known whose it is"
     storage.remove("t")
     assert list(tmp_path.iterdir()) == []

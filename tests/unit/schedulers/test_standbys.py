@@ -15,12 +15,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heron_control.schedulers import docker_plan, k8s_plan, slurm_plan, swarm_plan
-from heron_control.schedulers.swarm_plan import Node, Task
+from heron_control.schedulers import container_spec, k8s_plan, slurm_plan, swarm_plan
+from heron_control.schedulers.container_spec import ContainerSpec
+from heron_control.schedulers.swarm_plan import SwarmNode, Task
 from heron_runtime.model.ids import FIRST_STANDBY, MASTER_CONTAINER
 from heron_runtime.model.plan import Resources
 from heron_runtime.model.settings import MiB
-from tests.unit.schedulers.test_docker_plan import launch_named
+from tests.unit.schedulers.test_container_spec import spec
 from tests.unit.schedulers.test_docker_scheduler import World
 from tests.unit.schedulers.test_k8s_plan import FILES, PLACING, VERSIONS
 
@@ -29,23 +30,21 @@ STATES = ("ready", "down", "unknown")
 SWARM_NODES = st.dictionaries(
     st.sampled_from("abcd"),
     st.builds(
-        Node, st.just("n"), st.sampled_from(STATES), st.just(2.0), st.booleans(),
+        SwarmNode, st.just("n"), st.sampled_from(STATES), st.just(2.0), st.booleans(),
         st.fixed_dictionaries({"node.labels.disk": st.sampled_from(("ssd", "SSD", "hdd"))}),
     ),
     min_size=1,
 )  # fmt: skip
-ONE = Node("n", "ready", 2.0)
+ONE = SwarmNode("n", "ready", 2.0)
 CONSTRAINTS = st.sampled_from(([], ["node.labels.disk==ssd"], ["node.labels.disk != ssd"], ["node.labels.none==x"]))
 
 
-def body(number: int, apart: int) -> dict[str, Any]:
-    """Return the body of one of ``apart`` masters."""
-    launch = docker_plan.launch_inside(launch_named("T"), "http://api:9000", "k8s")
-    return docker_plan.creation("heronry", launch, number, "i", Resources(1.0, 512 * MiB), apart=apart)
+def master(number: int, masters: int) -> ContainerSpec:
+    return spec(number, Resources(1.0, 512 * MiB), spread=masters)
 
 
-def pod(number: int, apart: int, takers: int) -> dict[str, Any]:
-    return k8s_plan.pod_of(f"t-{number}", body(number, apart), sorted(FILES), f"start/{number}", PLACING, takers)
+def pod(number: int, masters: int, takers: int) -> dict[str, Any]:
+    return k8s_plan.pod_of(master(number, masters), sorted(FILES), PLACING, takers)
 
 
 # Kubernetes.
@@ -79,7 +78,7 @@ def test_master_that_lost_its_node_may_join_the_remaining_one() -> None:
     assert may_be_together(standby, again)
     preferred = again["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     wanted = [term["podAffinityTerm"]["labelSelector"].get("matchExpressions") for term in preferred]
-    masters = {"key": docker_plan.CONTAINER_LABEL, "operator": "In", "values": [str(n) for n in MASTERS]}
+    masters = {"key": container_spec.CONTAINER_LABEL, "operator": "In", "values": [str(n) for n in MASTERS]}
     assert [masters] in wanted, "but would rather not"
 
 
@@ -94,7 +93,7 @@ def test_tasks_and_single_masters_may_use_every_node() -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_pods_and_records_of_masters_are_valid(version: str) -> None:
     for number, takers in product(MASTERS, (1, 3)):
-        record = k8s_plan.record_of(f"t-{number}", body(number, 3), FILES, f"start/{number}", PLACING, takers)
+        record = k8s_plan.record_of(master(number, 3), FILES, PLACING, takers)
         for made in (record, k8s_plan.pod_in(record)):
             assert kubernetes_validate.validate(made, version, strict=True) == version
 
@@ -120,7 +119,7 @@ def test_node_counts_if_a_pod_may_be_scheduled_there() -> None:
 # A swarm.
 
 
-def goes_to(node: str, found: Node, constraints: list[str]) -> bool:
+def goes_to(node: str, found: SwarmNode, constraints: list[str]) -> bool:
     """Return whether a swarm would place a task there."""
     for constraint in constraints:
         key, _, value = (part.strip() for part in constraint.replace("!=", "==").partition("=="))
@@ -134,7 +133,7 @@ def goes_to(node: str, found: Node, constraints: list[str]) -> bool:
 @example({"a": ONE, "b": ONE._replace(active=False)}, frozenset("a"), [])
 @example({"a": ONE, "b": ONE}, frozenset("a"), [])
 def test_masters_share_a_swarm_node_only_if_no_other_fits(
-    nodes: dict[str, Node], taken: frozenset[str], given_: list[str]
+    nodes: dict[str, SwarmNode], taken: frozenset[str], given_: list[str]
 ) -> None:
     before = {key for key, node in nodes.items() if goes_to(key, node, given_)}
     more = swarm_plan.apart_from(taken, nodes, given_)
@@ -143,7 +142,7 @@ def test_masters_share_a_swarm_node_only_if_no_other_fits(
 
 
 def test_place_of_a_master_counts_while_it_may_run_there() -> None:
-    nodes = {"n1": Node("one", "ready", 2.0), "n2": Node("two", "down", 2.0)}
+    nodes = {"n1": SwarmNode("one", "ready", 2.0), "n2": SwarmNode("two", "down", 2.0)}
     for tasks, place in (
         ([], ("", True)),
         ([Task("running", "n1")], ("n1", False)),
@@ -169,7 +168,7 @@ def test_masters_share_a_slurm_node_only_if_there_are_fewer_nodes(masters: int, 
 
 
 def test_slurm_excludes_exactly_the_given_nodes() -> None:
-    need = slurm_plan.Need(1, 256)
+    need = slurm_plan.SlurmResources(1, 256)
     assert "--exclude=n1,n2" in slurm_plan.step_arguments(0, need, ["x"], ["n1", "n2"])
     assert not [word for word in slurm_plan.step_arguments(0, need, ["x"]) if "exclude" in word]
 
@@ -183,8 +182,8 @@ def test_docker_runs_restarts_and_removes_a_standby(tmp_path: Path) -> None:
     world.scheduler.start(launch, world.place("words") / "launch.json")
     world.observe_until(lambda: set(world.states(launch).values()) == {"running"} and len(world.states(launch)) == 3)
     assert set(world.states(launch)) == {0, 1, FIRST_STANDBY}
-    hosts = {n: docker_plan.container_host("heronry", launch, n) for n in world.states(launch)}
-    labels = {n: world.machine.find(host).labels.get(docker_plan.APART_LABEL) for n, host in hosts.items()}
+    hosts = {n: container_spec.container_host("heronry", launch, n) for n in world.states(launch)}
+    labels = {n: world.machine.find(host).labels.get(container_spec.APART_LABEL) for n, host in hosts.items()}
     assert labels == {0: "2", 1: None, FIRST_STANDBY: "2"}
     assert world.scheduler.restart(launch, FIRST_STANDBY, 30.0) == (FIRST_STANDBY,)
     world.scheduler.kill(launch)

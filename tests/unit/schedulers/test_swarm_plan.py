@@ -2,83 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from copy import deepcopy
 from itertools import product
 from typing import Any
 
-import pytest
-
-from heron_control.schedulers import docker_plan, swarm_plan
-from heron_control.schedulers.swarm_plan import Life, Node, Task, life_of
+from heron_control.schedulers import container_spec, swarm_plan
+from heron_control.schedulers.container_spec import ContainerSpec
+from heron_control.schedulers.swarm_plan import ObservedSwarmTask, SwarmNode, Task, life_of
 from heron_runtime.model.plan import Resources
 from heron_runtime.model.settings import MiB
-from tests.unit.schedulers.test_docker_plan import changed, launch_named
+from tests.unit.schedulers.test_container_spec import check_no_field_is_lost, spec
 
 ENDED = ("complete", "shutdown", "failed", "rejected", "remove", "orphaned")
 COMING = ("new", "pending", "assigned", "accepted", "preparing", "ready", "starting")
-NODES = {"n1": Node("one", "ready", 2.0), "n2": Node("two", "down", 2.0), "n3": Node("three", "unknown", 2.0)}
-SECRETS = {"/var/lib/heronry/start/3/secret": "key1"}
+NODES = {
+    "n1": SwarmNode("one", "ready", 2.0),
+    "n2": SwarmNode("two", "down", 2.0),
+    "n3": SwarmNode("three", "unknown", 2.0),
+}
+SECRETS = {"secret": "key1"}
 
 
-def body() -> dict[str, Any]:
-    launch = docker_plan.launch_inside(launch_named("T"), "http://api:9000", "swarm")
-    return docker_plan.creation("heronry", launch, 3, "heronry:latest", Resources(1.5, 512 * MiB))
+def template(whole: ContainerSpec, **options: Any) -> dict[str, Any]:
+    return swarm_plan.service_template(whole, f"sha256:{whole.image}", SECRETS, **options)
 
 
-def template(given: Mapping[str, Any], **options: Any) -> dict[str, Any]:
-    return swarm_plan.service_of("heronry-t-3", given, "sha256:1", SECRETS, **options)
+def translate(whole: ContainerSpec) -> object:
+    return template(whole), swarm_plan.service_labels(whole), swarm_plan.secret_labels(whole)
 
 
-def test_every_body_field_reaches_the_service_or_is_listed_as_lacking() -> None:
-    whole = body()
-    for key in whole.keys() - {"HostConfig", "Image"}:
-        assert template({**whole, key: changed(whole[key])}) != template(whole), key
-    for key, value in whole["HostConfig"].items():
-        other = deepcopy(whole)
-        other["HostConfig"][key] = changed(value)
-        assert (template(other) == template(whole)) == (key in swarm_plan.LACKING), key
-
-
-def test_unknown_body_field_is_rejected() -> None:
-    for place in ("body", "host"):
-        whole = body()
-        (whole if place == "body" else whole["HostConfig"])["Sysctls"] = {"a": "b"}
-        with pytest.raises(KeyError, match="Sysctls"):
-            template(whole)
+def test_every_field_reaches_the_service_or_has_a_reason() -> None:
+    check_no_field_is_lost(translate, swarm_plan.UNSUPPORTED_FIELDS)
 
 
 def test_swarm_never_restarts_a_container() -> None:
-    assert template(body())["RestartPolicy"]["Condition"] == "none"
+    assert template(spec())["RestartPolicy"]["Condition"] == "none"
 
 
 def test_secrets_are_readable_only_by_heronry() -> None:
-    (secret,) = template(body())["ContainerSpec"]["Secrets"]
+    (secret,) = template(spec())["ContainerSpec"]["Secrets"]
     assert secret["File"] == {"Name": "/var/lib/heronry/start/3/secret", "UID": "10001", "GID": "10001", "Mode": 0o400}
 
 
 def test_reservations_do_not_exceed_limits() -> None:
     for cpu in (0.01, 0.5, 1.5, 64.0):
-        launch = docker_plan.launch_inside(launch_named("T"), "http://api:9000")
-        found = template(docker_plan.creation("heronry", launch, 3, "i", Resources(cpu, 512 * MiB)))["Resources"]
+        found = template(spec(3, Resources(cpu, 512 * MiB)))["Resources"]
         assert 0 <= found["Reservations"]["NanoCPUs"] <= found["Limits"]["NanoCPUs"]
         assert found["Reservations"]["MemoryBytes"] == found["Limits"]["MemoryBytes"] == 512 * MiB
 
 
 def test_volume_is_anonymous_and_ends_with_its_task() -> None:
-    volume = next(m for m in template(body())["ContainerSpec"]["Mounts"] if m["Type"] == "volume")
-    assert volume == {"Type": "volume", "Target": docker_plan.VOLUME_PATH}
+    volume = next(m for m in template(spec())["ContainerSpec"]["Mounts"] if m["Type"] == "volume")
+    assert volume == {"Type": "volume", "Target": container_spec.VOLUME_PATH}
 
 
 def test_shared_storage_is_a_folder_of_the_topology() -> None:
-    mounts = template(body(), storage="/nfs/t")["ContainerSpec"]["Mounts"]
+    mounts = template(spec(), storage="/nfs/t")["ContainerSpec"]["Mounts"]
     assert {m["Source"]: m["Target"] for m in mounts if m["Type"] == "bind"} == {
         "/nfs/t/checkpoints": "/var/lib/heronry/topology/checkpoints",
         "/nfs/t/files": "/var/lib/heronry/shared",
     }
 
 
-def _life(*tasks: Task, wanted: bool = True, started: bool = True) -> Life:
+def _life(*tasks: Task, wanted: bool = True, started: bool = True) -> ObservedSwarmTask:
     return life_of(wanted=wanted, started=started, tasks=tasks, nodes=NODES)
 
 
@@ -102,7 +87,7 @@ def test_task_on_a_lost_node_has_ended_with_a_reason() -> None:
 
 
 def test_ended_task_has_an_exit_code_or_a_reason() -> None:
-    assert _life(Task("failed", "n1", "task: non-zero exit (3)", 3)) == Life("exited", "", exit_code=3)
+    assert _life(Task("failed", "n1", "task: non-zero exit (3)", 3)) == ObservedSwarmTask("exited", "", exit_code=3)
     refused = _life(Task("rejected", "n1", "No such image: sha256:1", None, "sha256:12345"))
     assert "the image is not on one (sha256:12345)" in refused.trouble
     assert "one refused it: invalid mount" in _life(Task("rejected", "n1", "invalid mount")).trouble

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from heron_control.packing import pack
-from heron_control.schedulers import docker_plan as plan
+from heron_control.schedulers import container_spec
+from heron_control.schedulers.container_spec import ContainerSpec
 from heron_control.schedulers.docker import DockerOptions, DockerScheduler
-from heron_control.schedulers.engine import Owner
+from heron_control.schedulers.engine import TopologyOwner
 from heron_control.schedulers.topology_folder import load_launch, place_of
 from heron_control.submission.naming import NamedCheckpoints
 from heron_control.submission.service import SubmissionService
@@ -48,8 +49,8 @@ class Watched(FakeEngine):
         super().make_volume(name, labels)
         self.looks()
 
-    def write_folder(self, writer: str, body: Any, folder: Path, path: str) -> None:
-        super().write_folder(writer, body, folder, path)
+    def write_folder(self, spec: ContainerSpec, folder: Path, path: str) -> None:
+        super().write_folder(spec, folder, path)
         self.looks()
 
 
@@ -147,7 +148,7 @@ def test_new_submission_is_not_removed_by_a_concurrent_observation() -> None:
         assert ready.wait(PATIENCE_SECONDS)
         real = DockerScheduler._read_store
 
-        def meanwhile(self: DockerScheduler, shown: set[Owner]) -> set[str]:
+        def meanwhile(self: DockerScheduler, shown: set[TopologyOwner]) -> set[str]:
             over = real(self, shown)
             go.set()
             submitting.join(PATIENCE_SECONDS)
@@ -197,9 +198,9 @@ def test_leftovers_of_a_dead_process_are_removed_by_the_next_scheduler() -> None
             patch.setattr(DockerScheduler, "remove", lambda *_: None)
             with pytest.raises(SystemExit):
                 world.submit()
-        assert plan.shared_name("heronry", Launch("docker", "me", "default", "words", "words-2", "", "", "")) in (
-            world.machine.volumes
-        )
+        assert container_spec.shared_name(
+            "heronry", Launch("docker", "me", "default", "words", "words-2", "", "", "")
+        ) in (world.machine.volumes)
         world.scheduler.observe()
         assert world.machine.volumes, "this one may still come"
         DockerScheduler(world.store, world.config.homes, DockerOptions(), world.engine).observe()

@@ -1,0 +1,42 @@
+"""Translations of one container, compared with recorded ones: a change of what engines get is seen in a review.
+
+``HERONRY_RECORD=1`` writes the file again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from heron_control.schedulers import docker_objects, k8s_plan, swarm_plan
+from heron_runtime.model.plan import Resources
+from heron_runtime.model.settings import MiB
+from tests.unit.schedulers.test_container_spec import spec
+from tests.unit.schedulers.test_k8s_plan import FILES, PLACING
+
+RECORDED = Path(__file__).parent / "golden_containers.json"
+
+
+def test_translations_are_the_recorded_ones() -> None:
+    master = spec(0, Resources(1.0, 512 * MiB), spread=2)
+    secrets = {file: f"id-{file}" for file in FILES}
+    storage, constraints = "/nfs/t", ["node.labels.disk==ssd"]
+    translated = {
+        "docker": docker_objects.container_body(master),
+        "swarm": {
+            "service": swarm_plan.service_template(
+                master, "sha256:1", secrets, constraints=constraints, storage=storage
+            ),
+            "labels": swarm_plan.service_labels(master),
+            "secret": swarm_plan.secret_labels(master),
+        },
+        "kubernetes": {
+            "pod": k8s_plan.pod_of(master, sorted(FILES), PLACING, 2),
+            "record": k8s_plan.record_of(master, FILES, PLACING, 2)["metadata"],
+            "secret": k8s_plan.secret_of(master, FILES, PLACING),
+        },
+    }
+    if os.environ.get("HERONRY_RECORD"):
+        RECORDED.write_text(json.dumps(translated, indent=1, sort_keys=True) + "\n")
+    assert json.loads(json.dumps(translated)) == json.loads(RECORDED.read_text())

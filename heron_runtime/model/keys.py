@@ -29,6 +29,7 @@ import datetime as dt
 import math
 import numbers
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import mmh3
@@ -42,6 +43,11 @@ MAX_DECIMAL_EXPONENT = 5_000  # the exact value of Decimal("1E999999999") would 
 _GROUP_MASK = KEY_GROUPS - 1
 _NAN = b"nnan"
 _EPOCH = dt.date(1970, 1, 1).toordinal()
+
+#: Keys of these types are their own index: Python's equality is canonical for them. (A float may be NaN.)
+PLAIN_KEY_TYPES = frozenset({str, int, bytes, bool, type(None)})
+
+_HEX_DIGITS = tuple(bytes([digit]) for digit in b"0123456789abcdef")
 
 _CURES = {
     "list": "use tuple(value)",
@@ -112,6 +118,28 @@ def key_group(values: tuple[Any, ...]) -> int:
 def encode(value: Any) -> bytes:
     """Return the canonical encoding, which is equal only for equal keys. Raises UnsupportedKey."""
     return _encode(value, 0)
+
+
+def index_of(key: Any) -> Any:
+    """Return a hashable value that is equal for two keys if and only if they are the same key. Raises UnsupportedKey.
+
+    Most keys are their own index.
+    """
+    kind = type(key)
+    if kind in PLAIN_KEY_TYPES or (kind is float and key - key == 0.0):
+        return key
+    encoded = encode(key)
+    tag, rest = encoded[:1], encoded[1:]
+    if tag == b"s":
+        return rest.decode("utf-8", "surrogatepass")
+    if tag == b"b":
+        return rest
+    if tag == b"N":
+        return None
+    if tag == b"n" and rest.lstrip(b"-")[:1] in _HEX_DIGITS and rest.lstrip(b"-") not in (b"nan", b"inf"):
+        above, _, below = rest.decode().partition("/")
+        return Fraction(int(above, 16), int(below, 16)) if below else int(above, 16)
+    return (encoded,)
 
 
 def _text(value: str) -> bytes:

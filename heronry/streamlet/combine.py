@@ -5,7 +5,7 @@ This is the half of a reduction before the shuffle, the same in every engine.
 Theory of operation. A table holds the accumulators. Keys are looked up by Python's equality, which nearly matches the
 canonical encoding: keys that are equal in Python have one encoding. The converse does not always hold (NaN equals
 nothing, ``__heronry_key__`` may give unlike objects one key). Such keys have several entries in the table, and the
-shuffle, which uses encodings, combines them. Keys that Python cannot hash are looked up by their encodings.
+shuffle, which uses encodings, combines them. Keys that Python cannot hash or compare are looked up by their encodings.
 
 Records are added as lists. Keys, values and times are extracted from all of them at once, in C if they are plain
 fields. The engine decides when it takes the table, and how many records it adds at once.
@@ -43,7 +43,7 @@ _MISSING: Any = object()
 
 
 class _Coded(NamedTuple):
-    """Encoding of a key that Python cannot hash."""
+    """Encoding of a key that Python cannot hash or compare."""
 
     code: bytes
 
@@ -134,8 +134,8 @@ class Combiner:
                 raise StepFailed(named, records[without]) from EventTimeError("no event time")
         try:
             self._fold(self.table, keys, values, step.name)
-        except _Unhashable:
-            done = next(place for place, key in enumerate(keys) if not _is_hashable(key))
+        except _KeyNotComparable as error:
+            done = error.place
             coded = self._coded(keys[done:])
             self._fold(self.table, coded, values[done:], step.name)
             keys = [*keys[:done], *coded]
@@ -257,33 +257,45 @@ def _lengths(sessions: list[Session], times: list[int]) -> Iterable[int]:
     return map(operator.sub, ends, [0, *ends])
 
 
-class _Unhashable(Exception):
-    """Error for a key that Python cannot hash."""
+class _KeyNotComparable(Exception):
+    """Error for a key that Python cannot hash, or compare with another key. ``place`` is its index."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__(place)
+        self.place = place
 
 
-def _is_hashable(key: Any) -> bool:
+def _failed(step: str, tables: Iterable[dict[Any, Any]], key: Any, value: Any, place: int) -> Exception:
+    """Return the error for a value that cannot be added, or for its key if that cannot be looked up in the tables."""
     try:
-        hash(key)
-    except TypeError:
-        return False
-    return True
+        for table in tables:
+            table.get(key)
+    except Exception:  # raised by __hash__ or __eq__ of keys
+        return _KeyNotComparable(place)
+    return StepFailed(step, value)
 
 
-# Folds add values to the table, each in the order of its arguments, up to the first key that cannot be hashed.
+def _place(keys: list[Any], remaining: Iterator[Any]) -> int:
+    """Return the index of the key that an iterator over the keys returned last."""
+    return len(keys) - operator.length_hint(remaining) - 1
+
+
+# Folds add values to the table, each in the order of its arguments, up to the first key that cannot be looked up.
 
 
 def _count(table: Any, keys: list[Any], values: list[Any], step: str) -> None:
+    remaining = iter(keys)
     try:
-        table.update(keys)
-    except TypeError as error:
-        raise _Unhashable from error
+        table.update(remaining)
+    except Exception as error:  # raised by __hash__ or __eq__ of keys
+        raise _KeyNotComparable(_place(keys, remaining)) from error
 
 
 def _sum(table: dict[Any, Any], keys: list[Any], values: list[Any], step: str) -> None:
     key = value = None
-    get, floats = table.get, dict[Any, list[float]]()
+    get, floats, remaining = table.get, dict[Any, list[float]](), iter(keys)
     try:
-        for key, value in zip(keys, values, strict=True):
+        for key, value in zip(remaining, values, strict=True):
             if value.__class__ is float:
                 if key in floats:
                     floats[key].append(value)
@@ -298,7 +310,7 @@ def _sum(table: dict[Any, Any], keys: list[Any], values: list[Any], step: str) -
             elif value is not None:
                 table[key] = add_exactly(before, value)
     except Exception as error:  # raised by the values' __add__
-        raise _failed(step, key, value) from error
+        raise _failed(step, (table, floats), key, value, _place(keys, remaining)) from error
     finally:
         _sum_floats(table, floats, step)
 
@@ -309,7 +321,7 @@ def _sum_floats(table: dict[Any, Any], floats: dict[Any, list[float]], step: str
         for key, values in floats.items():
             table[key] = add_all(table.get(key), values)
     except Exception as error:  # the sum so far is a Decimal, for example
-        raise _failed(step, key, values[0]) from error
+        raise StepFailed(step, values[0]) from error
 
 
 def _fold_of(step: ReduceStep) -> Callable[[dict[Any, Any], list[Any], list[Any], str], None]:
@@ -318,15 +330,15 @@ def _fold_of(step: ReduceStep) -> Callable[[dict[Any, Any], list[Any], list[Any]
 
     def fold_all(table: dict[Any, Any], keys: list[Any], values: list[Any], step: str) -> None:
         key = value = None
-        get = table.get
+        get, remaining = table.get, iter(keys)
         try:
-            for key, value in zip(keys, values, strict=True):
+            for key, value in zip(remaining, values, strict=True):
                 acc = get(key, _MISSING)
                 if acc is _MISSING:
                     acc = zero()
                 table[key] = add(acc, lift(value)) if fold is None else fold(acc, value)
         except Exception as error:  # the user's monoid
-            raise _failed(step, key, value) from error
+            raise _failed(step, (table,), key, value, _place(keys, remaining)) from error
 
     return fold_all
 
@@ -340,10 +352,10 @@ def _fold_sessions(step: ReduceStep) -> Callable[[Any, list[Any], list[Any], str
         return add(acc, lift(value)) if fold is None else fold(acc, value)
 
     def fold_all(table: SessionTable, keys: list[Any], values: list[Any], step: str) -> None:
-        place = value = None
+        key = value = None
+        remaining = iter(keys)
         try:
-            for place, value in zip(keys, values, strict=True):
-                key, time = place
+            for (key, time), value in zip(remaining, values, strict=True):
                 sessions = table.get(key)
                 newest = sessions[-1] if sessions else None
                 if newest is not None and newest.start <= time <= newest.last + gap_ms:  # the usual case
@@ -352,13 +364,9 @@ def _fold_sessions(step: ReduceStep) -> Callable[[Any, list[Any], list[Any], str
                 else:
                     table.put(key, Session(time, time, with_one(zero(), value)), gap_ms, add)
         except Exception as error:  # the user's monoid
-            raise _failed(step, place, value) from error
+            raise _failed(step, (table,), key, value, _place(keys, remaining)) from error
 
     return fold_all
-
-
-def _failed(step: str, key: Any, value: Any) -> Exception:
-    return StepFailed(step, value) if _is_hashable(key) else _Unhashable()
 
 
 Add = Callable[[Any, Any], Any]

@@ -35,15 +35,12 @@ import math
 import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 from heron_instance.core.state.snapshot import KeyedSnapshot, KeyGroupRows
 from heron_runtime.model.checkpoints import FULL_EVERY, full_groups
-from heron_runtime.model.keys import encode, group_of, group_of_many
+from heron_runtime.model.keys import PLAIN_KEY_TYPES, group_of, group_of_many, index_of
 
-#: Keys of these types are their own index: Python's equality is canonical for them. (A float may be NaN.)
-PLAIN_KEY_TYPES = frozenset({str, int, bytes, bool, type(None)})
 SPARE_ENTRIES = 1024  # stale items allowed in a small heap
 IMMUTABLE_TYPES = frozenset(
     {str, bytes, int, float, bool, type(None), complex, Decimal, dt.date, dt.datetime, dt.time, dt.timedelta}
@@ -51,35 +48,11 @@ IMMUTABLE_TYPES = frozenset(
 _ABSENT = object()
 
 
-def index_of(key: Any) -> Any:
-    """Return the index of a key of one field: equal for two keys if and only if they are the same key.
-
-    Raises UnsupportedKey.
-    """
-    if type(key) in PLAIN_KEY_TYPES:
-        return key
-    encoded = encode(key)
-    tag, rest = encoded[:1], encoded[1:]
-    if tag == b"s":
-        return rest.decode("utf-8", "surrogatepass")
-    if tag == b"b":
-        return rest
-    if tag == b"N":
-        return None
-    if tag == b"n" and rest.lstrip(b"-")[:1] in _HEX_DIGITS and rest.lstrip(b"-") not in (b"nan", b"inf"):
-        above, _, below = rest.decode().partition("/")
-        return Fraction(int(above, 16), int(below, 16)) if below else int(above, 16)
-    return (encoded,)
-
-
 def index_of_many(key: tuple[Any, ...]) -> Any:
     """Return the index of a key of several fields, given as a tuple."""
     if set(map(type, key)) <= PLAIN_KEY_TYPES:
         return key
     return tuple(map(index_of, key))
-
-
-_HEX_DIGITS = tuple(bytes([digit]) for digit in b"0123456789abcdef")
 
 
 class ExpiryQueue:

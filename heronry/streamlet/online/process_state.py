@@ -14,7 +14,8 @@ import pickle
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
-from heronry.streamlet.online.state import ReducerEntry, RowFailed, Start, identity
+from heron_runtime.model.keys import index_of
+from heronry.streamlet.online.state import ReducerEntry, RowFailed, Start
 from heronry.streamlet.online.watermark import FOREVER
 from heronry.streamlet.process import LENGTH_MS, Handlers, KeyMemory, KeyTimeline, MomentResult
 
@@ -66,7 +67,7 @@ class ProcessReducerState:
                 if self.closed_ms is not None and time_ms + LENGTH_MS <= self.closed_ms:
                     late.append(place)
                 else:
-                    self._add(identity(key), key, time_ms, records)
+                    self._add(index_of(key), key, time_ms, records)
         except Exception as error:
             raise RowFailed(place, late) from error
         return late
@@ -171,7 +172,7 @@ class ProcessReducerState:
         """Restore the entries of a checkpoint."""
         self.closed_ms = closed_ms
         for start, key, acc in entries:
-            name = identity(key)
+            name = index_of(key)
             if start is not None:
                 self._add(name, key, start, acc)
                 self._keys[name].changed.discard(start)

@@ -15,9 +15,10 @@ from collections.abc import Callable, Hashable, Iterable
 from itertools import pairwise
 from typing import Any
 
+from heron_runtime.model.keys import index_of
 from heronry.streamlet.combine import Session, ended, put, touching
 from heronry.streamlet.monoid import Monoid
-from heronry.streamlet.online.state import ReducerEntry, RowFailed, Start, by_key, identity
+from heronry.streamlet.online.state import ReducerEntry, RowFailed, Start, by_key
 from heronry.streamlet.program import ReduceStep
 
 
@@ -49,7 +50,7 @@ class SessionReducerState:
             UnsupportedKey: The key cannot be encoded.
         """
         last, inner = acc
-        name = identity(key)
+        name = index_of(key)
         sessions = self._sessions.get(name, [])
         if self.closed_ms is not None and last + self._gap_ms <= self.closed_ms:
             near = touching(sessions, start, last, self._gap_ms)
@@ -164,7 +165,7 @@ class SessionReducerState:
         """Restore the entries of a checkpoint."""
         self.closed_ms = closed_ms
         for start, key, (last, acc) in entries:
-            name = identity(key)
+            name = index_of(key)
             self._keys.setdefault(name, key)
             self._sessions.setdefault(name, []).append(Session(start or 0, last, acc))
         for name, sessions in self._sessions.items():

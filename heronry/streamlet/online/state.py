@@ -1,8 +1,7 @@
 """State of a reducer: accumulators by window (or bucket) and key. Pure.
 
-Keys are held by identity. A value of a simple type is its own identity. Any other key is identified by its canonical
-encoding (bytes, a type that simple keys do not have), and the key itself is kept beside it for results. ``changed``
-collects what was touched since it was last taken.
+Keys are held by their index (``index_of``), and a key that differs from its index is kept beside it for results.
+``changed`` collects what was touched since it was last taken.
 
 Buckets of a view (a reducer without windows) never close. With ``totals``, the sum over all buckets is kept beside
 them, for running results. Changes are reported twice: for running results (``take_shown``), and for a checkpoint
@@ -15,11 +14,10 @@ from collections.abc import Hashable, Iterable
 from itertools import islice
 from typing import Any, NamedTuple
 
-from heron_runtime.model.keys import encode
+from heron_runtime.model.keys import PLAIN_KEY_TYPES, index_of
 from heronry.streamlet.compare import canonical
 from heronry.streamlet.monoid import Monoid
 
-SIMPLE = frozenset({str, int, bool, type(None)})
 Start = int | None  # None: without windows
 _MISSING: Any = object()
 
@@ -45,18 +43,6 @@ class ReducerEntry(NamedTuple):
     start: Start
     key: Any
     acc: Any
-
-
-def identity(key: Any) -> Hashable:
-    """Return the identity of a key. Two keys have equal identities if and only if their canonical encodings are equal.
-
-    Raises:
-        UnsupportedKey: The key cannot be encoded.
-    """
-    if key.__class__ in SIMPLE or (key.__class__ is float and key == key):
-        identity_key: Hashable = key
-        return identity_key
-    return encode(key)
 
 
 class WindowReducerState:
@@ -94,7 +80,7 @@ class WindowReducerState:
         """
         if self.closed_ms is not None and start is not None and start + (self._length_ms or 0) <= self.closed_ms:
             return False
-        name = key if key.__class__ in SIMPLE else self._named(key)
+        name = key if key.__class__ in PLAIN_KEY_TYPES else self._named(key)
         accs = self._accs.get(start)
         if accs is None:
             accs = self._begin(start)
@@ -147,7 +133,7 @@ class WindowReducerState:
             accs = self._begin(None)
             get, touch, add = accs.get, self._changed[None].add, self._add
             for place, (key, acc) in enumerate(islice(rows, begin, None), begin):  # noqa: B007  # used if a row fails
-                name = key if key.__class__ in SIMPLE else self._named(key)
+                name = key if key.__class__ in PLAIN_KEY_TYPES else self._named(key)
                 before = get(name, _MISSING)
                 accs[name] = acc if before is _MISSING else add(before, acc)
                 touch(name)
@@ -156,14 +142,14 @@ class WindowReducerState:
         return []
 
     def _named(self, key: Any) -> Hashable:
-        name = identity(key)
-        if name.__class__ is bytes:
+        name: Hashable = index_of(key)
+        if name is not key:
             self._keys.setdefault(name, key)
         return name
 
     def key_of(self, name: Hashable) -> Any:
-        """Return the key of an identity."""
-        return self._keys[name] if name.__class__ is bytes else name
+        """Return the key of an index."""
+        return self._keys.get(name, name)
 
     def close(self, watermark_ms: int) -> list[tuple[int, list[ReducerEntry]]]:
         """Close every window whose end and lateness the watermark has reached. Return their entries, in order."""

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter
-from typing import Any
+from decimal import Decimal
+from fractions import Fraction
+from operator import add
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_runtime.model.keys import encode
 from heronry.streamlet import Builder, collect, count, mean, monoid, sequence, session, sliding, sum_, tumbling
-from heronry.streamlet.combine import Combiner, emitted
+from heronry.streamlet.combine import Combiner, Session, emitted, put
 from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.program import Exchange, Program, ReduceStep, Ref, split_into_segments
 from heronry.streamlet.reference import run
@@ -33,8 +39,22 @@ class Unhashable:
         return ("unhashable", self.number)
 
 
+class Moment(dt.datetime):
+    """Subclass, as those of pandas and pendulum."""
+
+
+class Place(NamedTuple):
+    """Key of several fields."""
+
+    at: dt.datetime
+    name: str
+
+
+TWICE = [Moment(2024, 10, 27, 2, 30, fold=fold, tzinfo=ZoneInfo("Europe/Berlin")) for fold in (0, 1)]
 KEYS = st.one_of(
     st.sampled_from([None, True, 1, 1.0, 2, float("nan"), "a", b"a", (1, "a"), (1.0, "a"), frozenset([1])]),
+    st.sampled_from([np.int8(1), Fraction(1), Decimal(1), Decimal("NaN"), Decimal("sNaN")]),  # not all are comparable
+    st.sampled_from([*TWICE, *(Place(at, "a") for at in TWICE), *(frozenset([at]) for at in TWICE)]),
     st.builds(Unhashable, st.integers(0, 2)),
 )
 REDUCERS = [count(), sum_(), mean(), monoid(tuple, tuple.__add__, lift=lambda v: (v,), finish=len, name="own")]
@@ -105,12 +125,13 @@ def test_each_record_counts_in_the_row_of_its_session(records: list[Any], reduce
     combiner = Combiner(step, counted=True)
     combiner.add(records, None)
     numbers = combiner.record_counts()
-    spans = Counter[Any]()
+    met: dict[bytes, list[Session]] = {}  # rows of one key may overlap before the shuffle
     for (key, start, (last, _)), number in zip(combiner.take(), numbers, strict=True):
-        spans[encode(key), start, last] += number
-    for (key, start, last), number in spans.items():
-        assert number == sum(encode(k) == key and start <= time <= last for k, _, time in records)
-    assert spans.total() == len(records)
+        put(met.setdefault(encode(key), []), Session(start, last, number), 10, add)
+    for key, sessions in met.items():
+        for one in sessions:
+            assert one.acc == sum(encode(k) == key and one.start <= time <= one.last for k, _, time in records)
+    assert sum(one.acc for sessions in met.values() for one in sessions) == len(records)
 
 
 def plain(result: Any) -> Any:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
+from fractions import Fraction
+from operator import add
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heron_runtime.model.keys import encode, index_of
 from heronry import TopologyError
 from heronry.streamlet import (
     Builder,
@@ -31,9 +36,12 @@ from heronry.streamlet.decoding import read_all
 from heronry.streamlet.monoid import builtin_monoid
 from heronry.streamlet.online.compile import compile_program
 from heronry.streamlet.online.locate import PATHS, load_submitted_program
+from heronry.streamlet.online.process_state import ProcessReducerState
+from heronry.streamlet.online.session_state import SessionReducerState
 from heronry.streamlet.online.stages import StageKind, plan_stages
-from heronry.streamlet.online.state import ReducerEntry, WindowReducerState, identity
+from heronry.streamlet.online.state import ReducerEntry, WindowReducerState
 from heronry.streamlet.online.watermark import FOREVER
+from heronry.streamlet.process import handlers_of
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import finished, latest, read
 from tests.support.streamlets.comparison import difference
@@ -284,8 +292,8 @@ def test_changed_entries_rebuild_the_state(rows: list[Any], data: st.DataObject)
     def keep() -> None:
         dropped, changed = state.take_changed()
         for start, key in dropped:
-            kept.pop((start, identity(key)), None)
-        kept.update({(entry.start, identity(entry.key)): entry for entry in changed})
+            kept.pop((start, index_of(key)), None)
+        kept.update({(entry.start, index_of(entry.key)): entry for entry in changed})
 
     for start, key, value in rows:
         state.add(start, key, value)
@@ -301,8 +309,24 @@ def test_changed_entries_rebuild_the_state(rows: list[Any], data: st.DataObject)
     restored = WindowReducerState(sum_(), 10)
     restored.restore(kept.values(), state.closed_ms)
     assert restored.due() == []
-    entries = [{(e.start, identity(e.key)): e.acc for e in all_entries(s)} for s in (state, restored)]
+    entries = [{(e.start, index_of(e.key)): e.acc for e in all_entries(s)} for s in (state, restored)]
     assert entries[0] == entries[1]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: WindowReducerState(sum_(), 10),
+        lambda: SessionReducerState(monoid(int, add), 10, 0),
+        lambda: ProcessReducerState("p", handlers_of(lambda context, record: None), 0),
+    ],
+)
+@given(keys=st.lists(st.sampled_from([1, True, 1.0, Decimal(1), Fraction(1), np.int8(1), "a", np.str_("a"), b"a"])))
+def test_equal_keys_of_different_types_share_an_entry(make: Any, keys: list[Any]) -> None:
+    state = make()
+    acc = {WindowReducerState: 1, SessionReducerState: (0, 1), ProcessReducerState: [1]}[type(state)]
+    assert state.add_rows([(key, 0, acc) for key in keys]) == []
+    assert sorted(map(encode, [entry.key for entry in state.entries(0)])) == sorted({*map(encode, keys)})
 
 
 def test_keys_of_closed_windows_are_released() -> None:

@@ -18,13 +18,12 @@ from heron_instance.core.state.keyed_state import (
     NotOwned,
     ReferenceChecker,
     StaleReference,
-    index_of,
     index_of_many,
 )
 from heron_instance.core.state.task_state import RestoredState, TaskState
 from heron_runtime.model.checkpoints import ALL_GROUPS
 from heron_runtime.model.ids import DEFAULT_STREAM
-from heron_runtime.model.keys import UnsupportedKey, encode, group_of
+from heron_runtime.model.keys import UnsupportedKey, encode, group_of, index_of
 from heronry.api.component import BasicBolt, Spout
 from heronry.testing import Recorder
 from tests.support.harness.executors import ExecutorHarness, Part, fields

@@ -64,7 +64,8 @@ def failure_line(step: str, where: str, record: Any, failed_on: str, error: Base
     """Return the line of JSON for a failed record, with its line end."""
     line = {
         "time": time.time(), "step": step, "where": where, "record": plain(record), "failed_on": failed_on,
-        "error": repr(error), "traceback": "".join(traceback.format_exception(error)),
+        "error": shown(error, MAX_RECORD_CHARACTERS),
+        "traceback": "".join(traceback.format_exception(error)),
     }  # fmt: skip
     return json.dumps(line).encode() + b"\n"
 

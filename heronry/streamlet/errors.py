@@ -22,7 +22,7 @@ class StepFailed(Exception):
 
     def __str__(self) -> str:
         place = f" of {self.where}" if self.where else ""
-        return f"step {self.step!r} failed on the record {shown(self.record)}{place}: {self.__cause__!r}"
+        return f"step {self.step!r} failed on the record {shown(self.record)}{place}: {shown(self.__cause__, 2000)}"
 
 
 def shown(record: Any, limit: int = 200) -> str:

@@ -226,7 +226,7 @@ def _apply(
     elif isinstance(step, FlatMapStep):
         out = [TimedRecord(e, r.time_ms) for r in records for e in _call(step.name, _listed(step.function), r.record)]
     elif isinstance(step, FilterStep):
-        out = [r for r in records if _call(step.name, step.function, r.record)]
+        out = [r for r in records if _call(step.name, lambda record: bool(step.function(record)), r.record)]
     elif isinstance(step, BranchStep):
         for output in range(len(step.predicates) + 1):
             streams[Ref(step.name, output)] = []

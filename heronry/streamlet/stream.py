@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Protocol, TypeVar, overload
 
+from heron_runtime.model.copies import copied
 from heronry.api.errors import TopologyError
 from heronry.streamlet.draft import (
     DraftRef,
@@ -70,8 +71,19 @@ class RecordHandler(Protocol[K, T_contra, U]):
 def as_source(source: Any) -> Any:
     """Return a list, tuple or range as a source, and any other object unchanged."""
     if isinstance(source, list | tuple | range):
-        return SequenceSource(len(source), make=tuple(source).__getitem__)
+        return SequenceSource(len(source), make=ListedRecords(tuple(source)))
     return source
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRecords:
+    """Function from a place to a copy of the record there. Steps may change the copy in place, and read it again."""
+
+    records: tuple[Any, ...]
+
+    def __call__(self, place: int) -> Any:
+        """Return a copy of the record at this place."""
+        return copied(self.records[place])
 
 
 class Streamlet(Generic[T_co]):

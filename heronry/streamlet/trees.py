@@ -8,6 +8,7 @@ machine have no versions: writers to local folders are trusted to follow the rul
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import os
@@ -132,10 +133,12 @@ class LocalFileTree:
             for entry in entries:
                 if is_hidden(entry.name):
                     continue
-                if entry.is_file():
-                    yield prefix + entry.name
-                elif entry.is_dir(follow_symlinks=False):
+                if entry.is_dir(follow_symlinks=False):
                     yield from self._below(entry.path, f"{prefix}{entry.name}/")
+                elif entry.is_symlink() and _is_circular(entry):
+                    self.skipped[entry.path] = "a link to itself"
+                elif entry.is_file():
+                    yield prefix + entry.name
                 elif entry.is_symlink():
                     self.skipped[entry.path] = "a link to a folder" if entry.is_dir() else "a link to nothing"
                 else:
@@ -169,6 +172,14 @@ class LocalFileTree:
 
     def close(self) -> None:
         """Do nothing: a local tree has no store to close."""
+
+
+def _is_circular(link: os.DirEntry[str]) -> bool:
+    try:
+        link.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 def tree_of(source: FileSource[Any]) -> FileTree:

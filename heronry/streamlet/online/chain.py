@@ -9,10 +9,11 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from itertools import compress
+from operator import length_hint
 from typing import Any
 
 from heronry.streamlet.columns import each
-from heronry.streamlet.errors import shown
+from heronry.streamlet.errors import StepFailed, shown
 from heronry.streamlet.lookup import LookupTable
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.program import (
@@ -87,10 +88,11 @@ class StepChain:
 
         def apply(block: Block) -> dict[int, Block]:
             if block.times_ms is None and block.ids is None:
+                remaining = iter(block.records)
                 try:
-                    return {0: Block([element for record in block.records for element in function(record)])}
-                except Exception:  # the failing record is determined below
-                    pass
+                    return {0: Block([element for record in remaining for element in function(record)])}
+                except Exception as error:
+                    raise StepFailed(step.name, block.records[-1 - length_hint(remaining)]) from error
             return {0: block.flattened(each(step.name, listed, block.records))}
 
         return apply
@@ -103,6 +105,12 @@ class StepChain:
     def _filter(self, step: FilterStep) -> Callable[[Block], dict[int, Block]]:
         def apply(block: Block) -> dict[int, Block]:
             wanted = each(step.name, step.function, block.records)
+            if any(kind.__module__ != "builtins" for kind in {*map(type, wanted)}):
+                truths = iter(wanted)  # an array of numpy, for example, has no truth value
+                try:
+                    wanted = [bool(truth) for truth in truths]
+                except Exception as error:
+                    raise StepFailed(step.name, block.records[-1 - length_hint(truths)]) from error
             if block.times_ms is None and block.ids is None:
                 return {0: Block(list(compress(block.records, wanted)))}
             return {0: block.picked(list(compress(range(len(wanted)), wanted)))}

@@ -127,12 +127,12 @@ class FailedRecordWriter(LinesWriter):
         if already >= self.policy.most:
             raise TooManyFailures(
                 f"task {self._task.number} of {self._name} has put {already} records aside, as many as {MOST} allows; "
-                f"step {step!r} failed on {shown(failed_on)}: {cause!r}"
+                f"step {step!r} failed on {shown(failed_on)}: {shown(cause)}"
             ) from error
         if already + 1 >= FIRST and PASSED not in self._state:
             raise TooManyFailures(
                 f"all of the first {FIRST} records of task {self._task.number} of {self._name} failed; step {step!r} "
-                f"failed on {shown(failed_on)}: {cause!r}",
+                f"failed on {shown(failed_on)}: {shown(cause)}",
                 "Look at the step: a misspelt field or a wrong format makes every record fail.",
             ) from error
         self.count.incr()
@@ -140,8 +140,8 @@ class FailedRecordWriter(LinesWriter):
         if already < LOGGED or already % 1000 == 0:
             place = f" of {where}" if where else ""
             self._log.error(
-                "step %r: the record %s%s is put aside, into %s (%d so far): %r",
-                step, shown(failed_on), place, self._staging.root, already + 1, cause,
+                "step %r: the record %s%s is put aside, into %s (%d so far): %s",
+                step, shown(failed_on), place, self._staging.root, already + 1, shown(cause, 2000),
             )  # fmt: skip
         self.take(failure_line(step, where, record, shown(failed_on, MAX_FAILED_ON_CHARACTERS), cause))
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -144,6 +145,37 @@ def test_record_that_cannot_be_pickled_becomes_a_letter(tmp_path: Path) -> None:
     assert sorted(read(tmp_path / "out")) == [0, 1, 2, 4]
     assert [(line["step"], line["record"]) for line in aside] == [("odd", 3)]
     assert "pickle" in aside[0]["error"]
+
+
+class Mute(Exception):
+    """Error that has no text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+def mute(record: dict[str, Any]) -> Any:
+    raise Mute
+
+
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [
+        (lambda s: s.map(mute, name="bad"), "<Mute, whose repr raises RuntimeError>"),
+        (lambda s: s.flat_map(lambda r: [5 // r.pop("n")], name="bad"), "ZeroDivisionError("),
+        (lambda s: s.filter(lambda r: np.zeros(2), name="bad"), "ValueError('The truth value of an array"),
+    ],
+)
+def test_letter_names_the_error_of_the_function(tmp_path: Path, step: Any, error: str) -> None:
+    builder = builder_in(tmp_path)
+    step(builder.source([{"n": 0}])).sink(collect())
+    _, aside = ended(builder, tmp_path)
+    expected: list[dict[str, Any]] = []
+    run(builder.build(), failed=expected)
+    for letters in (aside, expected):
+        assert [(line["step"], line["error"].startswith(error)) for line in letters] == [("bad", True)]
 
 
 LINES = ['{"n": 1}', "", "no json", '{"n": 0}', '{"n": 4}', '{"n": "text"}', '{"m": 1}', '{"n": 5}']

@@ -183,18 +183,19 @@ def test_links_to_files_are_followed_and_skipped_entries_are_logged(
     (folder / "folder").symlink_to(other)
     (folder / "around").symlink_to(folder)
     (folder / "gone").symlink_to(tmp_path / "nothing")
+    (folder / "self").symlink_to("self")
     os.mkfifo(folder / "pipe")
     source = files(folder, "text")
     assert records(source) == ["one", "two"]
     assert list_files(source) == ["a:b.txt", "link.txt"]
     for name, why in (
         ("around", "a link to a folder"), ("folder", "a link to a folder"), ("gone", "a link to nothing"),
-        ("pipe", "not a file or folder"),
+        ("pipe", "not a file or folder"), ("self", "a link to itself"),
     ):  # fmt: skip
         assert f"{folder / name} is not read: it is {why}" in caplog.text
     builder = Builder("program")
     builder.source(source, name="lines").sink(collect())
-    assert len(missing(builder.build())) == 4
+    assert len(missing(builder.build())) == 5
 
 
 @pytest.mark.parametrize("schema", [None, {"id": "int", "name": "str"}])

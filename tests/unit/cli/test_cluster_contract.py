@@ -354,8 +354,8 @@ def test_submit_replace_and_kill(clients: Clients, tmp_path: Path, which: str) -
 def test_replacement_continues_from_the_state(tmp_path: Path, which: str) -> None:
     with serve_both(tmp_path / "cluster") as clients:
         cluster: ClusterClient = getattr(clients, which)
-        other = {"component": "others", "handover": StateHandover(seconds=9.0)}
-        lost = clients.fail(lambda c: c.submit(submission(tmp_path, NAME, 2, **other), silent, replace=True))
+        other = submission(tmp_path, NAME, 2, "others", handover=StateHandover(seconds=9.0))
+        lost = clients.fail(lambda c: c.submit(other, silent, replace=True))
         assert "nothing was changed, words continues" in lost.message
         assert read_topology(clients.world.store, NAME).execution.topology_id == f"{NAME}-abc"
         next_version = submission(tmp_path, NAME, 2, handover=StateHandover(seconds=9.0))
@@ -363,6 +363,8 @@ def test_replacement_continues_from_the_state(tmp_path: Path, which: str) -> Non
         assert clients.requests(TakeCheckpoint) == [TakeCheckpoint(9.0, 1, True)]
         launch = Launch.load(clients.world.place / "launch.json")
         assert (launch.topology_id, launch.start_checkpoint) == (f"{NAME}-2", 9)
+        unknown = clients.fail(lambda c: c.metrics(HERE, NAME, "", -1.0, ()))
+        assert "no topology master" in unknown.message
         (row,) = (row for row in clients.call(lambda c: c.checkpoints(HERE, NAME)) if row["name"])
         assert row["name"] == "upgrade-9"
         start = StartFrom(f"local/me/default/{NAME}@upgrade-9")

@@ -111,7 +111,7 @@ def error_response_for(error: Exception, code: int | None = None) -> Response:
 def validation(error: RequestValidationError) -> Response:
     """Return the response to invalid arguments."""
     faults = argument_faults(error)
-    return error_response(422, "; ".join(faults), details=faults)
+    return error_response(422, "; ".join(faults), details=faults, usage=True)
 
 
 def install_error_handlers(app: FastAPI) -> None:

@@ -126,7 +126,7 @@ class ApiClient:
         except (ValueError, KeyError, TypeError, AttributeError):
             return self._not_heronry(f"it responded {response.status_code} {response.reason_phrase}")
         kind = UsageError if usage else _KINDS.get(response.status_code, Failure)
-        return kind(message, cure, details if len(details) > 1 else ())
+        return kind(message, cure, details if details != [message] else ())
 
     def _not_heronry(self, why: str) -> Failure:
         return Unavailable(f"{self.login.api}: not a Heronry API server ({why})", "Check the address and the port.")

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from heron_control.progress import Progress
+from heron_runtime.failures import NotFound
+from heron_runtime.model.ids import is_safe_name
 
 if TYPE_CHECKING:  # a dry run uses no client, and imports no gRPC
     from heron_cli.clusters import ClusterAddress
@@ -24,6 +26,15 @@ if TYPE_CHECKING:  # a dry run uses no client, and imports no gRPC
 def server_lives() -> bool:
     """Return True: the API server starts the topology, and a request without an answer tells that it is away."""
     return True
+
+
+def check_topology_name(name: str) -> str:
+    """Return the name of a topology. Raises NotFound if no topology can have it."""
+    if not is_safe_name(name):
+        raise NotFound(
+            f"invalid topology name {name[:64]!r}", "Use letters, digits, '_', '-' and '.', and a letter first."
+        )
+    return name
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heron_cli.cluster_client import TopologyLogs
+from heron_cli.cluster_client import TopologyLogs, check_topology_name
 from heron_cli.clusters import LOCAL, SLURM, ClusterAddress
 from heron_cli.console import print_detail, print_message
 from heron_cli.home import Home
@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # imported by the operations that need them: a dry run import
     from heron_control.inspection.inspector import Inspector
     from heron_control.inspection.topology_status import TopologyStatus
     from heron_control.packing.update import PlannedUpdate, UpdateRequest
+    from heron_control.schedulers.scheduler import Scheduler
     from heron_control.schedulers.slurm import SlurmScheduler
     from heron_control.submission.service import SubmissionService
     from heron_control.submission.submission import ClusterConfig, Submission
@@ -40,8 +41,10 @@ class LocalCluster:
 
     name = LOCAL
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, scheduler: Scheduler | None = None) -> None:
+        """Serve the topologies of ``home``, by default with the scheduler of the cluster."""
         self.home = home
+        self._given_scheduler = scheduler
         self._store: StateStore | None = None
         self._is_unused = False  # the store does not exist yet, and an empty one stands for it
 
@@ -86,6 +89,7 @@ class LocalCluster:
 
     @contextmanager
     def _topology(self, address: ClusterAddress, name: str) -> Iterator[tuple[Inspector, TopologyRecord]]:
+        check_topology_name(name)
         with self.session() as store:
             inspector = self._inspector(store)
             yield inspector, inspector.find(name, address.role, address.environ)
@@ -103,10 +107,15 @@ class LocalCluster:
         return self.name == LOCAL
 
     def _service(self, store: StateStore) -> SubmissionService:
-        from heron_control.schedulers.local import LocalScheduler
         from heron_control.submission.service import SubmissionService
 
-        return SubmissionService(self._config, store, LocalScheduler())
+        return SubmissionService(self._config, store, self._scheduler)
+
+    @property
+    def _scheduler(self) -> Scheduler:
+        from heron_control.schedulers.local import LocalScheduler
+
+        return self._given_scheduler or LocalScheduler()
 
     @property
     def _config(self) -> ClusterConfig:
@@ -137,6 +146,7 @@ class LocalCluster:
 
     def kill(self, address: ClusterAddress, name: str, progress: Progress, *, keep_logs: bool = False) -> str:
         """Kill a topology, also after an interrupted kill, and without a running scheduler or containers."""
+        check_topology_name(name)
         with self.session(may_be_lost=True) as store:
             return self._service(store).kill(
                 name, address.role, address.environ, progress, keep_logs=keep_logs, insist=True
@@ -144,6 +154,7 @@ class LocalCluster:
 
     def drain(self, address: ClusterAddress, name: str, secs: float, progress: Progress) -> int:
         """Drain a topology by its topology master."""
+        check_topology_name(name)
         with self.session() as store:
             return self._service(store).drain(name, address.role, address.environ, secs, progress)
 
@@ -183,11 +194,13 @@ class LocalCluster:
 
     def checkpoints(self, address: ClusterAddress, name: str) -> list[dict[str, Any]]:
         """Return the checkpoints in the storage of the topology, and named ones."""
+        check_topology_name(name)
         with self.session() as store:
             return self._service(store).checkpoints.rows(name, address.role, address.environ)
 
     def checkpoint(self, address: ClusterAddress, name: str, which: str, *, verify: bool) -> dict[str, Any]:
         """Read a checkpoint by its manifest."""
+        check_topology_name(name)
         with self.session() as store:
             return self._service(store).checkpoints.details(name, address.role, address.environ, which, verify=verify)
 
@@ -201,6 +214,7 @@ class LocalCluster:
 
     def delete_checkpoint(self, address: ClusterAddress, name: str, label: str) -> None:
         """Delete a named checkpoint from the home folder."""
+        check_topology_name(name)
         with self.session() as store:
             self._service(store).checkpoints.delete(name, address.role, address.environ, label)
 
@@ -294,11 +308,6 @@ class SlurmCluster(LocalCluster):
         from heron_control.inspection.inspector import Inspector
 
         return Inspector(store, self._config.homes, self._scheduler.status)
-
-    def _service(self, store: StateStore) -> SubmissionService:
-        from heron_control.submission.service import SubmissionService
-
-        return SubmissionService(self._config, store, self._scheduler)
 
     def submit(self, submission: Submission, progress: Progress, *, replace: bool = False) -> Callable[[], bool]:
         """Stage the package, write the state and submit the job. The returned function submits a lost job again."""

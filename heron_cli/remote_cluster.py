@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from heron_cli.api_client import LONG_SECONDS, ApiClient
-from heron_cli.cluster_client import TopologyLogs, server_lives
+from heron_cli.cluster_client import TopologyLogs, check_topology_name, server_lives
 from heron_cli.clusters import LOCAL, ClusterAddress
 from heron_cli.console import print_message
 from heron_cli.home import SavedLogin
@@ -72,7 +72,8 @@ class RemoteCluster:
                 self._client = None
 
     def _path(self, address: ClusterAddress, name: str, tail: str = "") -> str:
-        return f"{TOPOLOGIES}/{self._login.cluster}/{address.role}/{address.environ}/{name}{tail}"
+        names = f"{self._login.cluster}/{address.role}/{address.environ}/{check_topology_name(name)}"
+        return f"{TOPOLOGIES}/{names}{tail}"
 
     def _json(self, method: str, path: str, **options: Any) -> Any:
         with self.session() as client:

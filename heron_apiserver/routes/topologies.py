@@ -18,7 +18,6 @@ from heron_control.inspection.status_document import to_document
 from heron_control.packing.runtime_settings import read_settings
 from heron_control.packing.update import UpdateRequest, plan_update, read_parallelism
 from heron_runtime.failures import NotFound
-from heron_runtime.model.containers import LAST_STANDBY
 from heron_runtime.model.topology import TopologyState
 
 router = APIRouter(prefix="/api/v1", tags=["topologies"], route_class=AuthorizedRoute)
@@ -26,6 +25,8 @@ RESTART_SECONDS = 120.0
 NAMED_SECONDS = 300.0  # wait for a named checkpoint
 MAX_PART = 1 << 20
 MAX_OFFSET = 1 << 53
+MAX_NUMBER = (1 << 31) - 1  # of a container
+MAX_SECONDS = 1e9
 OFFSET_HEADER, SIZE_HEADER = "heronry-offset", "heronry-size"
 
 
@@ -217,7 +218,7 @@ def checkpoints(target: Target) -> Any:
 Which = Annotated[str, FromPath(description="number or name of the checkpoint", min_length=1, max_length=MAX_NAME)]
 
 
-@topology_route(router, "GET", "/checkpoints/{which}", "Inspect a checkpoint", dict[str, Any])
+@topology_route(router, "GET", "/checkpoints/{which:path}", "Inspect a checkpoint", dict[str, Any])
 def checkpoint(
     target: Target, which: Which, verify: Annotated[bool, Query(description="read and verify all its files")] = False
 ) -> Any:
@@ -228,7 +229,7 @@ def checkpoint(
     return target.topologies.submissions.checkpoints.details(*target.names, which, verify=verify)
 
 
-@topology_route(router, "DELETE", "/checkpoints/{which}", "Delete a named checkpoint", Message)
+@topology_route(router, "DELETE", "/checkpoints/{which:path}", "Delete a named checkpoint", Message)
 def delete_checkpoint(target: Target, which: Which) -> Any:
     """Delete a named checkpoint. Other checkpoints are deleted automatically."""
     target.topologies.submissions.checkpoints.delete(*target.names, which)
@@ -238,7 +239,7 @@ def delete_checkpoint(target: Target, which: Which) -> Any:
 @topology_route(router, "POST", "/restart", "Restart containers", Restarted)
 def restart(
     target: Target,
-    container_id: Annotated[int, Form(description="number of the container; -1: all", ge=-1, le=LAST_STANDBY)] = -1,
+    container_id: Annotated[int, Form(description="number of the container; -1: all", ge=-1, le=MAX_NUMBER)] = -1,
     timeout_seconds: Annotated[float, Form(description="answer 503 after this time", ge=0, le=1800)] = RESTART_SECONDS,
 ) -> Any:
     """Restart one or all containers and answer when they run again."""
@@ -252,12 +253,12 @@ def update(
     component_parallelism: Annotated[
         list[str] | None, Form(description="COMPONENT:TASKS; may be repeated", max_length=MAX_COMPONENTS)
     ] = None,
-    container_number: Annotated[int | None, Form(description="number of containers", ge=1, le=65_535)] = None,
+    container_number: Annotated[int | None, Form(description="number of containers", ge=1, le=MAX_NUMBER)] = None,
     runtime_config: Annotated[
         list[str] | None, Form(description="[COMPONENT:]KEY:VALUE; may be repeated", max_length=MAX_COMPONENTS)
     ] = None,
     move_container: Annotated[
-        int | None, Form(description="container whose tasks move to a new one", ge=1, le=65_535)
+        int | None, Form(description="container whose tasks move to a new one", ge=1, le=MAX_NUMBER)
     ] = None,
     dry_run: Annotated[bool, Form(description="return the changes without making them")] = False,
     timeout_seconds: Annotated[
@@ -288,7 +289,7 @@ def status(target: Target) -> Any:
 def metrics(
     target: Target,
     component: Annotated[str, Query(description="only this component", max_length=128)] = "",
-    interval: Annotated[float, Query(description="length in seconds; -1: since the start", ge=-1, le=86_400)] = (
+    interval: Annotated[float, Query(description="length in seconds; -1: since the start", ge=-1, le=MAX_SECONDS)] = (
         SINCE_THE_START
     ),
     metric: Annotated[

@@ -80,13 +80,6 @@ def test_objects_of_the_topology_exist_once(cluster: K8sCluster, flow: Flow) -> 
     assert budget["spec"]["minAvailable"] == 3
 
 
-def test_name_in_use_is_rejected(cluster: K8sCluster, flow: Flow) -> None:
-    file = str(ROOT / "examples" / "word_count.py")
-    said = cluster.heron("submit", CLUSTER, file, "WordCount", "--name", NAME, code=4)
-    assert NAME in said
-    assert sorted(flow.uids()) == [0, 1, 2, 3]
-
-
 def _comes_back(cluster: K8sCluster, flow: Flow, number: int, before: str, what: str, struck: float) -> None:
     wait_until(lambda: flow.uids().get(number, before) != before, f"container {number} has another Pod")
     flow.goes_on()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from heron_control.schedulers.topology_folder import identity_in, place_of, writ
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.records import ContainerLocation, ExecutionState, MasterLocation, SchedulerLocation
-from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyDefinition, TopologyState
+from heron_runtime.model.topology import TopologyDefinition, TopologyState
 from heron_runtime.net.rpc import CONTAINER_SERVICE, MASTER_SERVICE, SCHEDULER_SERVICE, make_server
 from heron_runtime.state import open_store, paths, topologies
 from heron_runtime.state.store import Create, Set
@@ -37,7 +38,7 @@ NAME = "words"
 
 def definition(name: str = NAME) -> TopologyDefinition:
     """Return a topology with a spout ``word`` and a bolt ``count`` of two tasks."""
-    count = ComponentSpec("count", ComponentKind.BOLT, "m:Count", 2)
+    count = component("count", "word", parallelism=2, fields=(), code="m:Count")
     return topology_spec(name, component("word", fields=("word",), code="m:Word"), count, number="abc")
 
 
@@ -63,8 +64,9 @@ def process(
 class StubProcesses:
     """State in ``HERONRY_HOME`` and the servers of master, scheduler and containers."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, config: Mapping[str, Any] | None = None) -> None:
         self.home = Home(root)
+        self.definition = replace(definition(), config=config or {})
         self.place = place_of(root, "local", "me", "default", NAME)
         (self.place / "log-files").mkdir(parents=True)
         write_secrets(self.place)
@@ -72,7 +74,7 @@ class StubProcesses:
         root.chmod(0o700)
         self.store = open_store(self.home.state_store("local").url)
         self.store.open()
-        topologies.submit(self.store, definition(), packing(), execution(str(self.place)))
+        topologies.submit(self.store, self.definition, packing(), execution(str(self.place)))
         self.loop = asyncio.new_event_loop()
         self.servers: list[grpc.aio.Server] = []
         self.asked: list[Any] = []
@@ -114,13 +116,15 @@ class StubProcesses:
         """Write a location."""
         self.store.commit([Create(path, data) if self.store.get(path) is None else Set(path, data)])
 
-    def add_master(self, status: MasterStatus, metrics: MetricsReply, **answers: Any) -> None:
+    def add_master(
+        self, status: MasterStatus | Callable[[Any], MasterStatus], metrics: MetricsReply, **answers: Any
+    ) -> None:
         """Add a topology master and its physical plan."""
         answers.setdefault("Exceptions", ExceptionsReply())
         port = self.serve(MASTER_SERVICE, Status=status, Metrics=metrics, **answers)
         location = MasterLocation(f"{NAME}-abc", "127.0.0.1", port, 1)
         self.publish(paths.master(NAME), message_codecs.MASTER_LOCATION.encode(location))
-        plan = plan_of(definition(), packing())
+        plan = plan_of(self.definition, packing())
         self.publish(paths.physical_plan(NAME), message_codecs.PHYSICAL_PLAN.encode(plan))
 
     def add_scheduler(self, *containers: ProcessStatus) -> None:

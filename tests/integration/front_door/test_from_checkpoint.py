@@ -47,7 +47,6 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Past]:
         heron.run("checkpoint", "create", "local", name, "--wait")  # tuples in flight are processed and committed
         said = heron.run("checkpoint", "create", "local", name, "--name", "before").stderr
         assert "is kept as before in " in said
-        assert "already" in heron.run("checkpoint", "create", "local", name, "--name", "before", code=4).stderr
         rows = heron.json("checkpoint", "list", "local", name)
         assert [row["name"] for row in rows if row["name"]] == ["before"]
         assert len(rows) > 1
@@ -68,9 +67,6 @@ def test_named_checkpoint_outlives_its_topology_and_is_complete(past: Past) -> N
     said = past.heron.run("checkpoint", "inspect", "local", past.name, "before", "--verify", code=1).stderr
     assert f"{part.name} of checkpoint " in said
     part.write_bytes(whole)
-    assert "has no checkpoint 'befor'; did you mean 'before'?" in past.heron.run(
-        "checkpoint", "inspect", "local", past.name, "befor", code=3
-    ).stderr  # fmt: skip
 
 
 @pytest.mark.core
@@ -102,5 +98,4 @@ def test_changed_code_and_parallelism_continue_from_a_checkpoint(past: Past) -> 
 def test_named_checkpoint_is_deleted(past: Past) -> None:
     past.heron.run("checkpoint", "delete", "local", past.name, "before")
     assert not past.kept.exists()
-    past.heron.run("checkpoint", "delete", "local", past.name, "before", code=3)
     past.heron.run("checkpoint", "list", "local", past.name, code=3)

@@ -24,7 +24,7 @@ from tests.support.waiting import wait_until
 ROOT = Path(__file__).resolve().parents[3]
 TOPOLOGY = Path(__file__).with_name("contract_topology.py")
 COMMAND_SECONDS = 300.0
-EXIT_UNKNOWN, EXIT_TAKEN = 3, 4
+EXIT_UNKNOWN = 3
 TOO_MUCH = {"topology.component.rammap": {"steady": 1 << 50}}  # bytes: a pebibyte
 RESTART = ("--wait-timeout", "240")
 Done = subprocess.CompletedProcess[str]
@@ -85,13 +85,6 @@ class SchedulerContract:
         lives = [ground.life(name, number) for number in numbers]
         assert all(lives)
         assert len(set(lives)) == len(lives)
-
-    def test_name_in_use_is_rejected(self, ground: SchedulerUnderTest, name: str) -> None:
-        before = lives(ground, name)
-        said = submit(ground, name, code=EXIT_TAKEN).stderr
-        assert name in said
-        assert "--replace" in said
-        assert lives(ground, name) == before
 
     def test_dead_container_alone_is_restarted_and_its_cause_reported(
         self, ground: SchedulerUnderTest, name: str
@@ -159,12 +152,6 @@ class SchedulerContract:
             heron(ground, "kill", ground.address, greedy)
         heron(ground, "status", ground.address, greedy, code=EXIT_UNKNOWN)
         wait_until(lambda: not ground.left(greedy), f"nothing is left of {greedy}: {ground.left(greedy)}")
-
-    def test_unknown_name_is_rejected(self, ground: SchedulerUnderTest, name: str) -> None:
-        for command in (["kill"], ["restart"], ["status"]):
-            assert "Nobody" in heron(ground, *command, ground.address, "Nobody", code=EXIT_UNKNOWN).stderr
-        said = heron(ground, "restart", ground.address, name, "77", code=EXIT_UNKNOWN).stderr
-        assert "77" in said
 
 
 def heron(ground: SchedulerUnderTest, *arguments: str, code: int | None = 0) -> Done:

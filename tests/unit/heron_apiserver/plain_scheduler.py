@@ -43,6 +43,7 @@ class PlainScheduler:
         self.folder = folder
         self.fails: set[str] = set()
         self.dies = ""
+        self.restarts: list[tuple[int, float]] = []  # containers and timeouts
         folder.mkdir(exist_ok=True)
 
     def at(self, step: str) -> None:
@@ -78,7 +79,8 @@ class PlainScheduler:
         return 0
 
     def restart(self, launch: Launch, container: int, timeout_seconds: float) -> tuple[int, ...]:
-        """Do nothing."""
+        """Record the request."""
+        self.restarts.append((container, timeout_seconds))
         return (container,)
 
     def kill(self, launch: Launch, progress: Progress = silent, *, untold: bool = False) -> None:

@@ -89,20 +89,6 @@ def test_failed_submit_leaves_nothing(made: World, step: str) -> None:
     assert submit(service)
 
 
-def test_name_in_use_is_protected_unless_replaced(made: World) -> None:
-    service, scheduler = made
-    submit(service)
-    with pytest.raises(AlreadyExists):
-        submit(service, 2)
-    with pytest.raises(NotFound, match="not at box/other/prod but at box/ads/prod"):
-        submit(service, 2, role="other", replace=True)
-    with pytest.raises(NotFound, match="not at box/other/prod"):
-        service.submissions.kill("words", "other", "prod")
-    assert scheduler.running() == scheduler.made() == {"words-1"}
-    assert submit(service, 2, replace=True)
-    assert scheduler.running() == scheduler.made() == {"words-2"}
-
-
 def test_one_of_concurrent_submits_wins(made: World) -> None:
     service, scheduler = made
     digest = package(service)

@@ -80,7 +80,7 @@ class DockerOptions:
 
 @dataclass(slots=True)
 class WatchedTopology:
-    """What the scheduler keeps of one submission.
+    """State that the scheduler keeps of one submission.
 
     Attributes:
         reconciler: Its containers; None until its launch is known.

@@ -50,6 +50,7 @@ CALLED = {
     "heartbeat_age_seconds": "on the wire: the master says it to whoever asks",
     "key_group": "the law that both fast ways of hashing keys are held to",
     "transition_table": "the README of heron_container is held to it",
+    "UNSUPPORTED_FIELDS": "the law that no field of a container is lost",
     "lose_connection": "tests of what happens when a store is away",
     "restore_connection": "tests of what happens when a store is away",
     "expire_session": "tests of what happens when a store is away",

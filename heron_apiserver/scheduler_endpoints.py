@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 
 from heron_apiserver.topologies import PlacedTopologies
-from heron_control.schedulers.presence import NodeRegistration
+from heron_control.schedulers.node_registration import NodeRegistration
 from heron_control.schedulers.scheduler import SchedulerError
 from heron_control.web.names import is_loopback
 from heron_runtime.launch import Launch

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from heron_control.schedulers.alarm import DeadlineTimer, now_ms
 from heron_control.schedulers.containers import (
     ContainerRow,
     ContainerTable,
@@ -27,6 +26,7 @@ from heron_control.schedulers.containers import (
     container_statuses,
 )
 from heron_control.schedulers.identity import exit_in_words
+from heron_control.schedulers.timers import DeadlineTimer, now_ms
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import container_name
 from heron_runtime.state.store import StateStore

@@ -18,7 +18,7 @@ import grpc.aio
 from heron_control.schedulers.containers import SHOWN, ContainerTable
 from heron_control.schedulers.identity import HostLock, is_held, last_holder, process_title, scheduler_lock
 from heron_control.schedulers.log_files import OwnLog
-from heron_control.schedulers.presence import NodeRegistration, is_killed
+from heron_control.schedulers.node_registration import NodeRegistration, is_killed
 from heron_control.schedulers.runtime import remove_runtime_dir
 from heron_control.schedulers.scheduler import ALL, SchedulerError
 from heron_control.schedulers.slurm_node import is_replaced

@@ -19,7 +19,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from heron_control.inspection.questions import (
+from heron_control.inspection.process_requests import (
     DEADLINE_SECS,
     NoAnswer,
     Question,

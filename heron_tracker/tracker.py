@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from heron_control.inspection.questions import DEADLINE_SECS
-from heron_control.inspection.stream_runs import RUNS
+from heron_control.inspection.process_requests import DEADLINE_SECS
+from heron_control.inspection.streaming_runs import RUNS
 from heron_control.schedulers.topology_folder import Homes
 from heron_runtime.failures import NotFound, Unavailable, did_you_mean
 from heron_runtime.model.history import HISTORY

@@ -48,7 +48,7 @@ from data_pipeline.shell.scan import InputNotFound, Tables, file_system, literal
 from data_pipeline.shell.servers import Ranges
 from data_pipeline.shell.staged import Staging, owed, reports_of, tasks_run
 from data_pipeline.shell.url_files import is_foreign, refuse_stream
-from heron_control.inspection.stream_runs import claimed
+from heron_control.inspection.streaming_runs import claimed
 from heron_runtime.failures import Interrupted, listing
 from heronry.connect.polling import Range
 from heronry.streamlet.endpoints import FileSource

@@ -21,7 +21,7 @@ from heron_cli.console import (
 )
 from heron_cli.options import ClusterArgument, OutputOption, TopologyArgument, VerboseOption, WaitTimeoutOption
 from heron_cli.wait import wait_for_state
-from heron_control.inspection.whole_files import DamagedCheckpoint
+from heron_control.inspection.checkpoint_copies import DamagedCheckpoint
 
 COLUMNS = ("checkpoint", "name", "written", "generation", "turn", "bytes", "tasks", "complete")
 NUMBERS = ("checkpoint", "written", "generation", "turn", "bytes", "tasks")

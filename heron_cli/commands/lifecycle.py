@@ -18,7 +18,7 @@ from heron_cli.options import (
     given_options,
 )
 from heron_cli.wait import wait_for_state
-from heron_control.inspection import stream_runs
+from heron_control.inspection import streaming_runs
 from heron_control.packing.runtime_settings import read_settings
 from heron_control.packing.update import UpdateRequest, read_parallelism
 from heron_control.schedulers.scheduler import ALL
@@ -54,7 +54,7 @@ def kill(
         if unused:
             raise UsageError(f"{unused[0]} is not for `heron kill {SPARK}`", "Leave it out.")
         with spinner(f"stopping {name}"):
-            run = stream_runs.stop(name)
+            run = streaming_runs.stop(name)
         print_message(f"the run of {name} has stopped; the same command continues from {run.checkpoint}", "green")
         return
     cluster, address = connect_cluster(place)

@@ -15,7 +15,7 @@ from heron_cli.clusters import connect_cluster
 from heron_cli.console import escape_control_characters, print_line, print_table
 from heron_cli.options import ClusterArgument, TopologyArgument, VerboseOption
 from heron_control.inspection.inspector import LoggedProcess
-from heron_control.inspection.log_reading import Follower, tail
+from heron_control.inspection.log_reader import Follower, tail
 from heron_runtime.failures import NotFound, did_you_mean
 from heron_runtime.model.containers import label_of
 

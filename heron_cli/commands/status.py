@@ -24,7 +24,7 @@ from heron_cli.console import (
 )
 from heron_cli.options import ClusterArgument, OutputOption, TopologyArgument, VerboseOption
 from heron_control.inspection import metrics_table
-from heron_control.inspection.kept_state import KeptState, LastCheckpoint, UnderWay, names
+from heron_control.inspection.tasks_state import KeptState, LastCheckpoint, UnderWay, names
 from heron_control.inspection.topology_status import TopologyStatus, as_json
 from heron_runtime.failures import one_line
 from heron_runtime.model.containers import label_of

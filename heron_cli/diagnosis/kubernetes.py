@@ -17,7 +17,7 @@ from heron_cli.diagnosis.findings import Finding, bad, cure_for, good, note, sho
 from heron_control.schedulers.scheduler import SchedulerError
 
 if TYPE_CHECKING:
-    from heron_control.schedulers.k8s_client import KubernetesClient
+    from heron_control.schedulers.kubernetes_client import KubernetesClient
 
 ENGINE = "Kubernetes"
 VERSION_NEEDED = (1, 20)
@@ -217,7 +217,7 @@ def collect_kubernetes_facts(environment: Mapping[str, str] = os.environ, *, com
     """Return facts about the cluster; unless `complete` only its version and nodes."""
     if importlib.util.find_spec("kubernetes") is None:
         return KubernetesFacts(trouble="the Kubernetes client is not installed")
-    from heron_control.schedulers.k8s_client import (  # an optional dependency
+    from heron_control.schedulers.kubernetes_client import (  # an optional dependency
         NAMESPACE_FILE,
         KubernetesClient,
         own_namespace,

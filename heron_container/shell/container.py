@@ -36,9 +36,9 @@ from heron_container.shell.resource_limits import MemoryLimit, VolumeMonitor
 from heron_container.shell.store_watch import ContainerPlans, StoreObservation
 from heron_container.startup import ForkedZygote
 from heron_control.schedulers import local
-from heron_control.schedulers.alarm import DeadlineTimer, now_ms
 from heron_control.schedulers.identity import catches, exit_in_words, traced
 from heron_control.schedulers.scheduler import SchedulerError
+from heron_control.schedulers.timers import DeadlineTimer, now_ms
 from heron_runtime.checkpoint_files import checkpoint_folder
 from heron_runtime.code_user import PASSED_THROUGH, TALKED_THROUGH, CodeUser
 from heron_runtime.launch import Launch

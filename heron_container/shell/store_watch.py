@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heron_control.schedulers.presence import NodeRegistration, is_killed
+from heron_control.schedulers.node_registration import NodeRegistration, is_killed
 from heron_control.schedulers.slurm_node import is_replaced
 from heron_runtime.files import replace_file
 from heron_runtime.launch import Launch

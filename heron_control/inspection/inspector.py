@@ -19,8 +19,8 @@ from typing import Any
 import grpc
 
 from heron_control.inspection.checkpoints import storage_of
-from heron_control.inspection.log_reading import read_local
-from heron_control.inspection.questions import (
+from heron_control.inspection.log_reader import read_local
+from heron_control.inspection.process_requests import (
     DEADLINE_SECS,
     NoAnswer,
     Question,

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from heron_control.inspection.kept_state import KeptState
+from heron_control.inspection.tasks_state import KeptState
 from heron_control.inspection.topology_status import NO_CONTAINER, ContainerView, TopologyStatus, as_json
 from heron_runtime.model.dataflow import Cause
 from heron_runtime.model.records import ExecutionState

@@ -12,7 +12,7 @@ all its input, and all of it is processed degraded  it works, but a process is m
 disk is full
 
 A stateful topology is also ``restoring`` (nothing is processed meanwhile), and ``failing`` once it has given up
-restoring (``kept_state.py``).
+restoring (``tasks_state.py``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 
 from heron_control.inspection.failing_tuples import MANY, Counts, all_fail, failing_text, late_records, put_aside
-from heron_control.inspection.kept_state import KeptState, kept_state, state_word
+from heron_control.inspection.tasks_state import KeptState, kept_state, state_word
 from heron_control.packing.describe import update_text
 from heron_runtime.model.containers import containers_of, processes_in
 from heron_runtime.model.dataflow import Cause

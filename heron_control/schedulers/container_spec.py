@@ -1,8 +1,8 @@
 """Neutral description of a topology's container: its names, labels, limits and hardening.
 
 The functions are pure. ``build_container_spec`` describes a container as a ``ContainerSpec``, and one pure function per
-engine translates it (``docker_objects``, ``swarm_plan``, ``k8s_plan``). So the hardening of a container is defined in a
-single place. A field without an equivalent on an engine is listed in the ``UNSUPPORTED_FIELDS`` of its
+engine translates it (``docker_objects``, ``swarm_objects``, ``kubernetes_objects``). So the hardening of a container is
+defined in a single place. A field without an equivalent on an engine is listed in the ``UNSUPPORTED_FIELDS`` of its
 translation, with the reason.
 
 Each submission has one network and one volume, and each container of the topology (``heron_runtime.model.containers``)

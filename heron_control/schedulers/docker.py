@@ -1,7 +1,7 @@
 """Scheduler of the ``docker`` cluster: each container of a topology is a Docker container on this machine's engine.
 
 The API server owns the only DockerScheduler. ``run`` is its watch: it observes the engine, then reads the topologies
-from the state store, and each topology reconciles the two (``docker_topology``). The plan granted at submission is
+from the state store, and each topology reconciles the two (``topology_reconciler``). The plan granted at submission is
 carried out (``grants``), not the one in the store, which a topology may be able to write. The watch wakes up at engine
 events, at deadlines and every OBSERVE_SECONDS.
 
@@ -30,15 +30,15 @@ from pathlib import Path
 
 from heron_control.progress import Progress, silent
 from heron_control.schedulers import container_spec, docker_logs
-from heron_control.schedulers.alarm import now_ms
 from heron_control.schedulers.docker_engine import DockerEngine
-from heron_control.schedulers.docker_topology import TopologyReconciler
 from heron_control.schedulers.engine import ClusterService, ContainerEngine, EngineContainer, EngineError, TopologyOwner
 from heron_control.schedulers.grants import Granted, read_granted
 from heron_control.schedulers.known_store import known_store_id
-from heron_control.schedulers.presence import is_killed
+from heron_control.schedulers.node_registration import is_killed
 from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError
+from heron_control.schedulers.timers import now_ms
 from heron_control.schedulers.topology_folder import LOG_FILES, Homes, load_launch
+from heron_control.schedulers.topology_reconciler import TopologyReconciler
 from heron_runtime.checkpoint_files import CHECKPOINTS
 from heron_runtime.failures import NotAllowed
 from heron_runtime.launch import Launch

@@ -1,6 +1,6 @@
 """Container engine protocol: what schedulers need of a Docker engine, a swarm or Kubernetes, in plain values.
 
-``docker_engine`` implements it for a Docker engine, ``swarm`` for the manager of a Docker Swarm, ``k8s_engine``
+``docker_engine`` implements it for a Docker engine, ``swarm`` for the manager of a Docker Swarm, ``kubernetes_engine``
 for the API server of Kubernetes. The tests have one in memory that keeps the same contract
 (``tests/support/contracts/engine.py``). Implementations are thread-safe.
 A method may take as long as the engine does, at most a minute.

@@ -2,8 +2,8 @@
 
 The API server runs in the cluster (``deploy/kubernetes.yml``), or anywhere with a kubeconfig. It decides which
 containers to start, stop and restart as on a single Docker engine (``docker``). There are two differences: the form of
-a container (``k8s_plan``), and the user. Heronry's processes and user code run as the same user without any capability,
-as the level "restricted" of Kubernetes' Pod security standards requires.
+a container (``kubernetes_objects``), and the user. Heronry's processes and user code run as the same user without any
+capability, as the level "restricted" of Kubernetes' Pod security standards requires.
 
 A container writes to the disk of its node, and these files are removed with it. If the operator provides a claim that
 all nodes can mount (HERONRY_K8S_CLAIM), each topology has a folder in it. Without such a claim, a topology that keeps
@@ -19,7 +19,7 @@ from pathlib import Path
 from heron_control.schedulers.docker import DockerOptions, DockerScheduler
 from heron_control.schedulers.engine import ContainerEngine
 from heron_control.schedulers.grants import read_granted
-from heron_control.schedulers.k8s_plan import PodPlacement, is_name_server
+from heron_control.schedulers.kubernetes_objects import PodPlacement, is_name_server
 from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError
 from heron_control.schedulers.shared_storage import SharedStorage, check_state
 from heron_control.schedulers.topology_folder import Homes
@@ -127,8 +127,8 @@ def _engine(options: KubernetesOptions) -> ContainerEngine:
         EngineError: The configuration of a cluster is missing.
     """
     try:
-        from heron_control.schedulers.k8s_client import own_namespace
-        from heron_control.schedulers.k8s_engine import KubernetesEngine
+        from heron_control.schedulers.kubernetes_client import own_namespace
+        from heron_control.schedulers.kubernetes_engine import KubernetesEngine
     except ImportError as error:
         raise SchedulerError(
             f"the scheduler k8s needs Kubernetes' client: {error}; pip install 'heronry[kubernetes]', or build the "

@@ -1,7 +1,7 @@
 """The ``swarm`` cluster: each container of a topology is a task of a Docker Swarm, on any of its nodes.
 
 The API server runs on a manager. It decides which containers to start, stop and restart as on a single engine
-(``docker``). The differences are the form of a container (``swarm_plan``) and the location of its files. A container
+(``docker``). The differences are the form of a container (``swarm_objects``) and the location of its files. A container
 writes to the disk of its node, and these files are removed with it. If the operator provides storage that all nodes
 share (HERONRY_SWARM_STORAGE), each topology has a folder in it: for its checkpoints, and for files that user code keeps
 in ``/var/lib/heronry/shared``. Without such storage, a topology that keeps state is refused.
@@ -27,7 +27,7 @@ import docker
 import docker.errors
 
 from heron_control.schedulers import container_spec
-from heron_control.schedulers import swarm_plan as plan
+from heron_control.schedulers import swarm_objects as plan
 from heron_control.schedulers.container_spec import ContainerSpec
 from heron_control.schedulers.docker import DockerOptions, DockerScheduler
 from heron_control.schedulers.docker_engine import CALL_SECONDS, NETWORK_PAUSE_SECONDS, DockerEngine

@@ -44,11 +44,11 @@ from heron_control.schedulers.topology_folder import (
     with_store_id,
     write_secrets,
 )
-from heron_control.submission.adopting import Adoption, Found, adopt_files, check_reachable
-from heron_control.submission.kept_checkpoints import KeptCheckpoints
+from heron_control.submission.checkpoint_adoption import Adoption, Found, adopt_files, check_reachable
+from heron_control.submission.checkpoint_catalog import KeptCheckpoints
+from heron_control.submission.stateful_replacement import drain, no_way_back, upgrade_of
 from heron_control.submission.submission import ClusterConfig, Submission
 from heron_control.submission.topology_update import TopologyUpdate
-from heron_control.submission.upgrading import drain, no_way_back, upgrade_of
 from heron_runtime.failures import Failure, Interrupted, NotFound
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import PackingPlan
@@ -102,9 +102,9 @@ class SubmissionService:
     ) -> int | None:
         """Submit a topology completely or not at all.
 
-        ``replace`` kills a running topology of this name once everything else is prepared; ``upgrading.py`` describes
-        what happens to its state. ``note`` receives recovery commands in case this process is killed. Also raises what
-        ``adopting`` and ``upgrading`` do.
+        ``replace`` kills a running topology of this name once everything else is prepared; ``stateful_replacement``
+        describes what happens to its state. ``note`` receives recovery commands in case this process is killed. Also
+        raises what ``checkpoint_adoption`` and ``stateful_replacement`` do.
 
         Returns:
             None if this submission already runs, otherwise the result of ``Scheduler.start``.

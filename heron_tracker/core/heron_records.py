@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from heron_control.inspection.kept_state import kept_state
+from heron_control.inspection.tasks_state import kept_state
 from heron_runtime.failures import UsageError
 from heron_runtime.model.ids import parse_instance_id
 from heron_runtime.model.plan import GenerationPhase

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from heron_control.inspection.kept_state import KeptState
+from heron_control.inspection.tasks_state import KeptState
 from heron_runtime.model.dataflow import Cause
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.metrics import MetricKind

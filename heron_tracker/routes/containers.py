@@ -15,7 +15,7 @@ import grpc
 from fastapi import APIRouter, Query
 from starlette.responses import Response, StreamingResponse
 
-from heron_control.inspection.questions import NoAnswer
+from heron_control.inspection.process_requests import NoAnswer
 from heron_runtime.failures import Failure, NotFound, UsageError
 from heron_runtime.model.containers import containers_of, listed
 from heron_runtime.model.ids import parse_instance_id

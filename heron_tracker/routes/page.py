@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from heron_control.inspection.questions import NoAnswer
+from heron_control.inspection.process_requests import NoAnswer
 from heron_control.inspection.topology_status import TopologyStatus, topology_status
 from heron_runtime.failures import NotFound, UsageError
 from heron_runtime.model.containers import label_of

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from heron_control.inspection.questions import NoAnswer
+from heron_control.inspection.process_requests import NoAnswer
 from heron_runtime.failures import NotFound, UsageError
 from heron_runtime.wire.master import MasterStatus, StatusRequest
 from heron_tracker.core import heron_records

@@ -16,7 +16,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi import Path as PathParameter
 from starlette.responses import Response
 
-from heron_control.inspection.stream_runs import living
+from heron_control.inspection.streaming_runs import living
 from heron_runtime.failures import NotFound, Unavailable, UsageError, did_you_mean
 from heron_tracker.core.json_values import json_value
 from heron_tracker.responses import success_response

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from heron_control.inspection.stream_runs import claimed
+from heron_control.inspection.streaming_runs import claimed
 from heron_runtime.model.plan import GenerationPhase
 from heron_runtime.state import open_store
 from heron_runtime.state.store import StateStore

@@ -10,8 +10,8 @@ import pytest
 
 from heron_control.schedulers import container_spec
 from heron_control.schedulers.engine import ContainerEngine
-from heron_control.schedulers.k8s_engine import KubernetesEngine
-from heron_control.schedulers.k8s_plan import PodPlacement
+from heron_control.schedulers.kubernetes_engine import KubernetesEngine
+from heron_control.schedulers.kubernetes_objects import PodPlacement
 from heron_control.schedulers.shared_storage import SharedStorage
 from tests.support.clusters.kubernetes_nodes import K8sNodes
 from tests.support.contracts.engine import IMAGE, EngineContract, Engines

@@ -24,7 +24,7 @@ from data_pipeline.shell.program import Loaded
 from data_pipeline.shell.request import Request, Streaming, check
 from data_pipeline.shell.resolved_request import resolve_request
 from data_pipeline.shell.scan import InputNotFound
-from heron_control.inspection.stream_runs import StreamRun, living
+from heron_control.inspection.streaming_runs import StreamRun, living
 from heron_runtime.failures import UsageError
 from heronry.streamlet import Builder, Context, Process, files, sequence, session, sliding, to_files
 from heronry.streamlet.program import Program

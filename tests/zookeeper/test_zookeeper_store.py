@@ -15,7 +15,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
-from heron_control.schedulers.presence import is_killed
+from heron_control.schedulers.node_registration import is_killed
 from heron_runtime.state import open_store
 from heron_runtime.state.credential import StoreCredential
 from heron_runtime.state.store import (

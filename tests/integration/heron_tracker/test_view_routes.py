@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from heron_control.inspection.stream_runs import claimed
+from heron_control.inspection.streaming_runs import claimed
 from heron_runtime.state import open_store
 from heronry.pipeline.registry import Registered, register
 from heronry.pipeline.rows import row_of

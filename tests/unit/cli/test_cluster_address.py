@@ -13,7 +13,7 @@ from heron_cli.application import make_app
 from heron_cli.clusters import ClusterAddress, parse_cluster_address
 from heron_cli.home import Home
 from heron_control.schedulers.runtime import SOCKET_PATH_BYTES, make_runtime_dir, runtime_base, runtime_dir
-from heron_control.submission.naming import NamedCheckpoints
+from heron_control.submission.named_checkpoints import NamedCheckpoints
 from heron_runtime.failures import Failure, NotAllowed, UsageError
 from heronry.pipeline.registry import views_folder
 

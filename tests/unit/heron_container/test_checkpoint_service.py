@@ -11,12 +11,12 @@ import grpc
 import pytest
 
 from heron_container.shell.service import serve
+from heron_control.inspection.checkpoint_copies import DamagedCheckpoint, damaged_parts
 from heron_control.inspection.checkpoints import details, read_manifest, rows
 from heron_control.inspection.inspector import Asker
 from heron_control.inspection.remote_checkpoints import CHUNK_BYTES, RemoteCheckpoints
-from heron_control.inspection.whole_files import DamagedCheckpoint, damaged_parts
 from heron_control.schedulers.topology_folder import write_secrets
-from heron_control.submission.naming import NamedCheckpoints
+from heron_control.submission.named_checkpoints import NamedCheckpoints
 from heron_instance.core.state.snapshot import TaskSnapshot
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.checkpoint_files import CheckpointFolder

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heron_control.schedulers.presence import NodeRegistration
+from heron_control.schedulers.node_registration import NodeRegistration
 from heron_runtime.state.memory import MemoryStore, MemoryTree
 
 PATH = "/containers/t-1"

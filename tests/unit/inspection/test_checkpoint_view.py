@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from heron_control.inspection.checkpoint_copies import damaged_parts
 from heron_control.inspection.checkpoints import complete_ones, details, read_manifest, record_in, rows, storage_of
 from heron_control.inspection.remote_checkpoints import RemoteCheckpoints, reachable_storage
-from heron_control.inspection.whole_files import damaged_parts
 from heron_control.schedulers.topology_folder import write_secrets
 from heron_instance.core.state.snapshot import KeyGroupRows, TaskSnapshot
 from heron_instance.core.values_codec import ValuesCodec

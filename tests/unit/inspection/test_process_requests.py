@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_control.inspection.questions import (
+from heron_control.inspection.process_requests import (
     COUNTS,
     EXCEPTIONS,
     NoAnswer,

@@ -9,8 +9,8 @@ import pytest
 
 from heron_cli.commands.status import describe_tasks_state
 from heron_cli.wait import summarize_failure
-from heron_control.inspection.kept_state import CURE, kept_state, names, state_word
 from heron_control.inspection.status_document import from_document, to_document
+from heron_control.inspection.tasks_state import CURE, kept_state, names, state_word
 from heron_control.inspection.topology_status import Answers, TopologyStatus, as_json, topology_status
 from heron_runtime.model.plan import (
     Generation,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_control.submission.adopting import Kept, adopt, kept_in, without_place
+from heron_control.submission.checkpoint_adoption import Kept, adopt, kept_in, without_place
 from heron_runtime.model.checkpoints import (
     ALL_GROUPS,
     AdoptionMode,

@@ -9,11 +9,11 @@ import json
 import os
 from pathlib import Path
 
-from heron_control.schedulers import docker_objects, k8s_plan, swarm_plan
+from heron_control.schedulers import docker_objects, kubernetes_objects, swarm_objects
 from heron_runtime.model.plan import Resources
 from heron_runtime.model.settings import MiB
 from tests.unit.schedulers.test_container_spec import spec
-from tests.unit.schedulers.test_k8s_plan import FILES, PLACING
+from tests.unit.schedulers.test_kubernetes_objects import FILES, PLACING
 
 RECORDED = Path(__file__).parent / "golden_containers.json"
 
@@ -25,16 +25,16 @@ def test_translations_are_the_recorded_ones() -> None:
     translated = {
         "docker": docker_objects.container_body(master),
         "swarm": {
-            "service": swarm_plan.service_template(
+            "service": swarm_objects.service_template(
                 master, "sha256:1", secrets, constraints=constraints, storage=storage
             ),
-            "labels": swarm_plan.service_labels(master),
-            "secret": swarm_plan.secret_labels(master),
+            "labels": swarm_objects.service_labels(master),
+            "secret": swarm_objects.secret_labels(master),
         },
         "kubernetes": {
-            "pod": k8s_plan.pod_of(master, sorted(FILES), PLACING, 2),
-            "record": k8s_plan.record_of(master, FILES, PLACING, 2)["metadata"],
-            "secret": k8s_plan.secret_of(master, FILES, PLACING),
+            "pod": kubernetes_objects.pod_of(master, sorted(FILES), PLACING, 2),
+            "record": kubernetes_objects.record_of(master, FILES, PLACING, 2)["metadata"],
+            "secret": kubernetes_objects.secret_of(master, FILES, PLACING),
         },
     }
     if os.environ.get("HERONRY_RECORD"):

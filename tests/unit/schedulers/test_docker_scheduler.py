@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from heron_control.packing import pack
-from heron_control.schedulers import container_spec, containers, docker, docker_topology
+from heron_control.schedulers import container_spec, containers, docker, topology_reconciler
 from heron_control.schedulers.docker import DockerOptions, DockerScheduler
 from heron_control.schedulers.grants import Granted, write_granted
 from heron_control.schedulers.known_store import STORE_ID_FILE
@@ -391,9 +391,9 @@ def test_failed_signal_does_not_prevent_starts(world: World, monkeypatch: pytest
         world.scheduler.restart(launch, 0, 0.0)
     world.machine.fails["signal"] = "the Docker engine does not answer"
     world.machine.end(host(launch, 1), 1)
-    clock = docker_topology.now_ms
+    clock = topology_reconciler.now_ms
     # Container 0 is to be killed, and 1 to be started.
-    monkeypatch.setattr(docker_topology, "now_ms", lambda: clock() + 5_000)
+    monkeypatch.setattr(topology_reconciler, "now_ms", lambda: clock() + 5_000)
     world.observe_until(lambda: world.states(launch).get(1) == "running")
     assert world.status(launch).restarts == 1
     world.machine.fails.clear()

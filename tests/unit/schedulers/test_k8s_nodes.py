@@ -13,8 +13,8 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heron_control.schedulers import k8s_plan
-from heron_control.schedulers.k8s_plan import (
+from heron_control.schedulers import kubernetes_objects
+from heron_control.schedulers.kubernetes_objects import (
     AWAY_SECONDS,
     GRACE_SECONDS,
     KubernetesNode,
@@ -24,7 +24,7 @@ from heron_control.schedulers.k8s_plan import (
 )
 
 NODES = {"n1": KubernetesNode(False, 2.0), "n2": KubernetesNode(True, 2.0)}
-RECORD = {"metadata": {"labels": {k8s_plan.STARTED_LABEL: "1"}}}
+RECORD = {"metadata": {"labels": {kubernetes_objects.STARTED_LABEL: "1"}}}
 FRESH = {"metadata": {"labels": {}}}
 
 
@@ -72,7 +72,7 @@ def test_waiting_pod_reports_its_reason() -> None:
 def test_node_with_unknown_readiness_is_lost() -> None:
     for said, lost in (("True", False), ("False", False), ("Unknown", True)):
         status = {"conditions": [{"type": "Ready", "status": said}], "allocatable": {"cpu": "3920m"}}
-        assert k8s_plan.node_of({"status": status}) == KubernetesNode(lost, 3.92)
+        assert kubernetes_objects.node_of({"status": status}) == KubernetesNode(lost, 3.92)
 
 
 NAMES = ("n1", "n2")

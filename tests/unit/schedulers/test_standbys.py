@@ -15,15 +15,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heron_control.schedulers import container_spec, k8s_plan, slurm_plan, swarm_plan
+from heron_control.schedulers import container_spec, kubernetes_objects, slurm_plan, swarm_objects
 from heron_control.schedulers.container_spec import ContainerSpec
-from heron_control.schedulers.swarm_plan import SwarmNode, Task
+from heron_control.schedulers.swarm_objects import SwarmNode, Task
 from heron_runtime.model.ids import FIRST_STANDBY, MASTER_CONTAINER
 from heron_runtime.model.plan import Resources
 from heron_runtime.model.settings import MiB
 from tests.unit.schedulers.test_container_spec import spec
 from tests.unit.schedulers.test_docker_scheduler import World
-from tests.unit.schedulers.test_k8s_plan import FILES, PLACING, VERSIONS
+from tests.unit.schedulers.test_kubernetes_objects import FILES, PLACING, VERSIONS
 
 MASTERS = (MASTER_CONTAINER, FIRST_STANDBY, FIRST_STANDBY + 1)
 STATES = ("ready", "down", "unknown")
@@ -44,7 +44,7 @@ def master(number: int, masters: int) -> ContainerSpec:
 
 
 def pod(number: int, masters: int, takers: int) -> dict[str, Any]:
-    return k8s_plan.pod_of(master(number, masters), sorted(FILES), PLACING, takers)
+    return kubernetes_objects.pod_of(master(number, masters), sorted(FILES), PLACING, takers)
 
 
 # Kubernetes.
@@ -93,8 +93,8 @@ def test_tasks_and_single_masters_may_use_every_node() -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_pods_and_records_of_masters_are_valid(version: str) -> None:
     for number, takers in product(MASTERS, (1, 3)):
-        record = k8s_plan.record_of(master(number, 3), FILES, PLACING, takers)
-        for made in (record, k8s_plan.pod_in(record)):
+        record = kubernetes_objects.record_of(master(number, 3), FILES, PLACING, takers)
+        for made in (record, kubernetes_objects.pod_in(record)):
             assert kubernetes_validate.validate(made, version, strict=True) == version
 
 
@@ -110,10 +110,12 @@ def _k8s_node(*taints: str, ready: str = "True", cordoned: bool = False, disk: s
 def test_node_counts_if_a_pod_may_be_scheduled_there() -> None:
     taken = [_k8s_node(), _k8s_node("PreferNoSchedule")]
     others = [_k8s_node("NoSchedule"), _k8s_node("NoExecute"), _k8s_node(cordoned=True), _k8s_node(ready="Unknown")]
-    nodes = {str(n): k8s_plan.node_of(found) for n, found in enumerate([*taken, *others, _k8s_node(disk="hdd")])}
-    assert k8s_plan.takers(nodes, {"disk": "ssd"}) == 2
-    assert k8s_plan.takers(nodes, {}) == 3
-    assert k8s_plan.takers(None, {}) == 0, "who may not look at nodes asks for nothing strict"
+    nodes = {
+        str(n): kubernetes_objects.node_of(found) for n, found in enumerate([*taken, *others, _k8s_node(disk="hdd")])
+    }
+    assert kubernetes_objects.takers(nodes, {"disk": "ssd"}) == 2
+    assert kubernetes_objects.takers(nodes, {}) == 3
+    assert kubernetes_objects.takers(None, {}) == 0, "who may not look at nodes asks for nothing strict"
 
 
 # A swarm.
@@ -136,7 +138,7 @@ def test_masters_share_a_swarm_node_only_if_no_other_fits(
     nodes: dict[str, SwarmNode], taken: frozenset[str], given_: list[str]
 ) -> None:
     before = {key for key, node in nodes.items() if goes_to(key, node, given_)}
-    more = swarm_plan.apart_from(taken, nodes, given_)
+    more = swarm_objects.apart_from(taken, nodes, given_)
     after = {key for key, node in nodes.items() if goes_to(key, node, [*given_, *more])}
     assert after == (before - taken or before)
 
@@ -152,7 +154,7 @@ def test_place_of_a_master_counts_while_it_may_run_there() -> None:
         ([Task("new")], ("", True)),
         ([Task("pending", "", "no suitable node")], ("", False)),
     ):
-        assert swarm_plan.place_of(tasks, nodes) == place, tasks
+        assert swarm_objects.place_of(tasks, nodes) == place, tasks
 
 
 # Slurm.

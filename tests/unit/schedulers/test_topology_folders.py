@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from heron_control.inspection.inspector import Inspector, LogReader, asker_of
-from heron_control.inspection.questions import identity_of_record
+from heron_control.inspection.process_requests import identity_of_record
 from heron_control.schedulers.topology_folder import Homes, make_folder, place_of, write_secrets
 from heron_runtime.failures import Failure, NotAllowed
 from heron_runtime.launch import Launch

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from heron_control.schedulers.presence import is_killed
+from heron_control.schedulers.node_registration import is_killed
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.records import ContainerLocation, ExecutionState, MasterEpoch, MasterLocation, WantedState
 from heron_runtime.model.topology import TopologyDefinition, TopologyState

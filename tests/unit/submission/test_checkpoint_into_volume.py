@@ -22,7 +22,7 @@ from heron_control.schedulers.container_spec import ContainerSpec
 from heron_control.schedulers.docker import DockerOptions, DockerScheduler
 from heron_control.schedulers.engine import TopologyOwner
 from heron_control.schedulers.topology_folder import load_launch, place_of
-from heron_control.submission.naming import NamedCheckpoints
+from heron_control.submission.named_checkpoints import NamedCheckpoints
 from heron_control.submission.service import SubmissionService
 from heron_control.submission.submission import ClusterConfig, StartFrom, Submission
 from heron_runtime.checkpoint_files import CheckpointFolder

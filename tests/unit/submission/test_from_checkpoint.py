@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from heron_control.inspection.whole_files import DamagedCheckpoint, damaged_parts, needed, size_of
+from heron_control.inspection.checkpoint_copies import DamagedCheckpoint, damaged_parts, needed, size_of
 from heron_control.packing import pack
 from heron_control.schedulers.topology_folder import load_launch, place_of
-from heron_control.submission.naming import CheckpointQuotaSpent, NamedCheckpoints
+from heron_control.submission.named_checkpoints import CheckpointQuotaSpent, NamedCheckpoints
 from heron_control.submission.service import SubmissionService
 from heron_control.submission.submission import ClusterConfig, StartFrom, Submission
 from heron_instance.core.state.snapshot import TaskSnapshot

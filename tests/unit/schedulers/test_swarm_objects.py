@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
-from heron_control.schedulers import container_spec, swarm_plan
+from heron_control.schedulers import container_spec, swarm_objects
 from heron_control.schedulers.container_spec import ContainerSpec
-from heron_control.schedulers.swarm_plan import ObservedSwarmTask, SwarmNode, Task, life_of
+from heron_control.schedulers.swarm_objects import ObservedSwarmTask, SwarmNode, Task, life_of
 from heron_runtime.model.plan import Resources
 from heron_runtime.model.settings import MiB
 from tests.unit.schedulers.test_container_spec import check_no_field_is_lost, spec
@@ -23,15 +23,15 @@ SECRETS = {"secret": "key1"}
 
 
 def template(whole: ContainerSpec, **options: Any) -> dict[str, Any]:
-    return swarm_plan.service_template(whole, f"sha256:{whole.image}", SECRETS, **options)
+    return swarm_objects.service_template(whole, f"sha256:{whole.image}", SECRETS, **options)
 
 
 def translate(whole: ContainerSpec) -> object:
-    return template(whole), swarm_plan.service_labels(whole), swarm_plan.secret_labels(whole)
+    return template(whole), swarm_objects.service_labels(whole), swarm_objects.secret_labels(whole)
 
 
 def test_every_field_reaches_the_service_or_has_a_reason() -> None:
-    check_no_field_is_lost(translate, swarm_plan.UNSUPPORTED_FIELDS)
+    check_no_field_is_lost(translate, swarm_objects.UNSUPPORTED_FIELDS)
 
 
 def test_swarm_never_restarts_a_container() -> None:
@@ -100,6 +100,6 @@ def test_pending_task_reports_its_reason() -> None:
 
 
 def test_secret_names_fit_and_differ() -> None:
-    names = {swarm_plan.secret_name("s" * 63 + end, file) for end in "ab" for file in ("secret", "store-credential")}
+    names = {swarm_objects.secret_name("s" * 63 + end, file) for end in "ab" for file in ("secret", "store-credential")}
     assert len(names) == 4
     assert max(map(len, names)) <= 64

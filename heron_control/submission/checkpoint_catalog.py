@@ -6,13 +6,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from heron_control.inspection.checkpoint_copies import damaged_parts
 from heron_control.inspection.checkpoints import details, read_manifest, record_in, rows
 from heron_control.inspection.inspector import Inspector
 from heron_control.inspection.remote_checkpoints import reachable_storage
-from heron_control.inspection.whole_files import damaged_parts
 from heron_control.progress import Progress, silent
-from heron_control.submission.adopting import CheckpointFinder, Found, check_adoptable
-from heron_control.submission.naming import NamedCheckpoints
+from heron_control.submission.checkpoint_adoption import CheckpointFinder, Found, check_adoptable
+from heron_control.submission.named_checkpoints import NamedCheckpoints
 from heron_control.submission.submission import ClusterConfig, StartFrom
 from heron_runtime.failures import NotFound, UsageError
 from heron_runtime.model.records import TopologyRecord

@@ -19,11 +19,11 @@ import pytest
 from heron_control.inspection.inspector import Inspector
 from heron_control.packing import pack
 from heron_control.schedulers.topology_folder import load_launch, place_of
-from heron_control.submission import upgrading
-from heron_control.submission.naming import NamedCheckpoints
+from heron_control.submission import stateful_replacement
+from heron_control.submission.named_checkpoints import NamedCheckpoints
 from heron_control.submission.service import SubmissionService
+from heron_control.submission.stateful_replacement import NotDrained
 from heron_control.submission.submission import ClusterConfig, StateHandover, Submission
-from heron_control.submission.upgrading import NotDrained
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.failures import Failure, Interrupted, InvalidTopology
 from heron_runtime.launch import Launch
@@ -70,7 +70,7 @@ class World:
         self.old = CheckpointFolder(self.place / "checkpoints")
         checkpoint(self.old)
         self.complete(9)
-        patch.setattr(upgrading, "drain", lambda *_: self.drains())
+        patch.setattr(stateful_replacement, "drain", lambda *_: self.drains())
         patch.setattr(Inspector, "set_state", lambda _, record, state, progress: self.states.append(state))
 
     @property

@@ -12,11 +12,11 @@ import pytest
 import yaml
 from hypothesis import given
 
-from heron_control.schedulers import container_spec, k8s_plan
+from heron_control.schedulers import container_spec, kubernetes_objects
 from heron_control.schedulers.container_spec import ContainerSpec
 from heron_control.schedulers.identity import container_lock
 from heron_control.schedulers.k8s import KubernetesOptions
-from heron_control.schedulers.k8s_plan import PodPlacement, cores
+from heron_control.schedulers.kubernetes_objects import PodPlacement, cores
 from heron_control.schedulers.scheduler import SchedulerError
 from heron_runtime.model.plan import Resources
 from heron_runtime.model.settings import MiB
@@ -30,15 +30,15 @@ LABELS = container_spec.owner_labels("heronry", launch_named("T"))
 
 
 def pod(whole: ContainerSpec, takers: int = 2) -> dict[str, Any]:
-    return k8s_plan.pod_of(whole, sorted(FILES), PLACING, takers)
+    return kubernetes_objects.pod_of(whole, sorted(FILES), PLACING, takers)
 
 
 def record(whole: ContainerSpec) -> dict[str, Any]:
-    return k8s_plan.record_of(whole, FILES, PLACING, 2)
+    return kubernetes_objects.record_of(whole, FILES, PLACING, 2)
 
 
 def translate(whole: ContainerSpec) -> object:
-    return record(whole), k8s_plan.secret_of(whole, FILES, PLACING)
+    return record(whole), kubernetes_objects.secret_of(whole, FILES, PLACING)
 
 
 def objects() -> Iterator[dict[str, Any]]:
@@ -46,13 +46,13 @@ def objects() -> Iterator[dict[str, Any]]:
     made = record(spec())
     yield made
     owner = {**made, "metadata": {**made["metadata"], "uid": "u1"}}
-    yield k8s_plan.owned_by(owner, k8s_plan.pod_in(made))
-    yield k8s_plan.owned_by(owner, pod(spec(0)))
-    yield k8s_plan.owned_by(owner, k8s_plan.secret_of(spec(), FILES, PLACING))
-    yield k8s_plan.service("heronry_topology-t", LABELS, "heronry")
+    yield kubernetes_objects.owned_by(owner, kubernetes_objects.pod_in(made))
+    yield kubernetes_objects.owned_by(owner, pod(spec(0)))
+    yield kubernetes_objects.owned_by(owner, kubernetes_objects.secret_of(spec(), FILES, PLACING))
+    yield kubernetes_objects.service("heronry_topology-t", LABELS, "heronry")
     for internal in (True, False):
-        yield k8s_plan.policy("heronry_topology-t", LABELS, PLACING, internal=internal)
-    yield k8s_plan.disruption("heronry_topology-t", LABELS, "heronry", 4)
+        yield kubernetes_objects.policy("heronry_topology-t", LABELS, PLACING, internal=internal)
+    yield kubernetes_objects.disruption("heronry_topology-t", LABELS, "heronry", 4)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -70,7 +70,7 @@ def test_schema_validation_is_strict() -> None:
 
 
 def test_every_field_reaches_the_pod_or_has_a_reason() -> None:
-    check_no_field_is_lost(translate, k8s_plan.UNSUPPORTED_FIELDS)
+    check_no_field_is_lost(translate, kubernetes_objects.UNSUPPORTED_FIELDS)
 
 
 def test_pod_is_restricted() -> None:
@@ -93,8 +93,8 @@ def test_kubernetes_never_restarts_a_container() -> None:
 
 
 def test_secrets_are_only_in_the_secret_object() -> None:
-    assert record(spec())["data"].keys() == {"launch.json", k8s_plan.POD_FILE}
-    secret = k8s_plan.secret_of(spec(), FILES, PLACING)
+    assert record(spec())["data"].keys() == {"launch.json", kubernetes_objects.POD_FILE}
+    secret = kubernetes_objects.secret_of(spec(), FILES, PLACING)
     assert secret["data"].keys() == FILES.keys() - {"launch.json"}
     (given,) = (volume for volume in pod(spec())["spec"]["volumes"] if volume["name"] == "given")
     found = [
@@ -149,7 +149,9 @@ def test_pods_of_one_topology_prefer_distinct_hosts() -> None:
 
 
 def test_internal_topology_reaches_itself_services_and_dns() -> None:
-    inside, outside = (k8s_plan.policy("n", LABELS, PLACING, internal=internal)["spec"] for internal in (True, False))
+    inside, outside = (
+        kubernetes_objects.policy("n", LABELS, PLACING, internal=internal)["spec"] for internal in (True, False)
+    )
     assert outside["egress"] == [{}]
     assert inside["ingress"] == outside["ingress"]
     peers, names = inside["egress"]
@@ -168,7 +170,7 @@ def test_name_servers_are_set_by_the_operator() -> None:
     options = KubernetesOptions.of_environment(
         {"HERONRY_K8S_DNS": "openshift-dns/dns.operator.openshift.io/daemonset-dns=default, 169.254.20.10/32"}
     )
-    _, names = k8s_plan.policy("n", LABELS, options.placing, internal=True)["spec"]["egress"]
+    _, names = kubernetes_objects.policy("n", LABELS, options.placing, internal=True)["spec"]["egress"]
     assert names["to"] == [
         {
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "openshift-dns"}},
@@ -182,20 +184,22 @@ def test_name_servers_are_set_by_the_operator() -> None:
 
 def test_disruption_budget_allows_one_pod_at_a_time() -> None:
     for count in (1, 2, 7):
-        assert k8s_plan.disruption("n", LABELS, "heronry", count)["spec"]["minAvailable"] == count - 1
+        assert kubernetes_objects.disruption("n", LABELS, "heronry", count)["spec"]["minAvailable"] == count - 1
 
 
 @given(name=NAMES, other=NAMES)
 def test_names_and_labels_are_valid_and_distinct(name: str, other: str) -> None:
     for make, form in (
-        (k8s_plan.object_name, r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?"),
-        (k8s_plan.label_value, r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?"),
+        (kubernetes_objects.object_name, r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?"),
+        (kubernetes_objects.label_value, r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?"),
     ):
         assert re.fullmatch(form, make(name))
-    assert (k8s_plan.label_value(name) == k8s_plan.label_value(other)) == (name == other)
+    assert (kubernetes_objects.label_value(name) == kubernetes_objects.label_value(other)) == (name == other)
 
 
 @given(name=NAMES, one=IDS, two=IDS)
 def test_submissions_never_share_a_network(name: str, one: str, two: str) -> None:
-    names = {k8s_plan.object_name(container_spec.shared_name("heronry", launch_named(name, d))) for d in (one, two)}
+    names = {
+        kubernetes_objects.object_name(container_spec.shared_name("heronry", launch_named(name, d))) for d in (one, two)
+    }
     assert len(names) == len({one[-6:], two[-6:]})

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from heron_control.inspection.stream_runs import claimed, living, stop
+from heron_control.inspection.streaming_runs import claimed, living, stop
 from heron_runtime.failures import NotFound
 
 ABOUT = {"file": "/p.py", "master": "local[2]", "checkpoint": "/c", "output": "/o", "every_seconds": 1.0}
 RUN = """
 import sys, time
 from pathlib import Path
-from heron_control.inspection.stream_runs import claimed
+from heron_control.inspection.streaming_runs import claimed
 
 with claimed("words", Path(sys.argv[1]), file="/p.py", master="m", checkpoint="/c", output="/o", every_seconds=None):
     try:

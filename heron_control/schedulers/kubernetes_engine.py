@@ -1,4 +1,4 @@
-"""Kubernetes as a container engine. ``k8s_plan`` defines the form of a container on it.
+"""Kubernetes as a container engine. ``kubernetes_objects`` defines the form of a container on it.
 
 The id of a container is the name and the uid of its record, so that two lives of a container cannot be confused. The
 Pod is created when the container is started, and reports its own end. A container is stopped by deleting its Pod with
@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from heron_control.schedulers import container_spec
-from heron_control.schedulers import k8s_plan as plan
+from heron_control.schedulers import kubernetes_objects as plan
 from heron_control.schedulers.container_spec import ContainerSpec
 from heron_control.schedulers.engine import ClusterService, ContainerExit, EngineContainer, EngineError, TopologyOwner
-from heron_control.schedulers.k8s_client import CONFLICT, KubernetesClient, KubernetesRequestError
-from heron_control.schedulers.k8s_plan import PodPlacement
+from heron_control.schedulers.kubernetes_client import CONFLICT, KubernetesClient, KubernetesRequestError
+from heron_control.schedulers.kubernetes_objects import PodPlacement
 from heron_control.schedulers.shared_storage import OfNodes, SharedStorage
 
 log = logging.getLogger(__name__)

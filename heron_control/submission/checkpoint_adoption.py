@@ -28,12 +28,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from heron_control.inspection.checkpoint_copies import DamagedCheckpoint, contents, copy_checkpoint
 from heron_control.inspection.checkpoints import read_manifest, record_in, rows
 from heron_control.inspection.inspector import Inspector
 from heron_control.inspection.remote_checkpoints import reachable_storage
-from heron_control.inspection.whole_files import DamagedCheckpoint, contents, copy_checkpoint
 from heron_control.progress import Progress
-from heron_control.submission.naming import NamedCheckpoints
+from heron_control.submission.named_checkpoints import NamedCheckpoints
 from heron_runtime.checkpoint_files import CheckpointFolder, checkpoint_folder
 from heron_runtime.failures import Failure, InvalidTopology, NotFound, UsageError, listing
 from heron_runtime.launch import Launch

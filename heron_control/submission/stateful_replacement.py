@@ -41,8 +41,8 @@ from heron_control.inspection.checkpoints import record_in
 from heron_control.inspection.inspector import Inspector
 from heron_control.progress import Progress
 from heron_control.schedulers.topology_folder import load_launch
-from heron_control.submission.adopting import Found, check_reachable, empty_storage
-from heron_control.submission.kept_checkpoints import KeptCheckpoints
+from heron_control.submission.checkpoint_adoption import Found, check_reachable, empty_storage
+from heron_control.submission.checkpoint_catalog import KeptCheckpoints
 from heron_control.submission.submission import StartFrom, Submission
 from heron_runtime.failures import Failure, Interrupted, InvalidTopology, Unavailable, UsageError
 from heron_runtime.model.checkpoints import keeps_state

@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from heron_control.inspection.checkpoint_copies import DamagedCheckpoint, copy_checkpoint, needed, size_of
 from heron_control.inspection.checkpoints import details, read_manifest, rows
-from heron_control.inspection.whole_files import DamagedCheckpoint, copy_checkpoint, needed, size_of
 from heron_runtime.checkpoint_files import CHECKPOINTS, CheckpointFolder
 from heron_runtime.failures import ExistsAlready, Failure, NotAllowed, NotFound, UsageError, did_you_mean
 from heron_runtime.files import entries, sync_folder

@@ -22,7 +22,7 @@ from heron_cli.diagnosis.kubernetes import (
     judge_kubernetes,
 )
 from heron_control.schedulers.engine import EngineError
-from heron_control.schedulers.k8s_client import CONFLICT, KubernetesClient, KubernetesRequestError
+from heron_control.schedulers.kubernetes_client import CONFLICT, KubernetesClient, KubernetesRequestError
 
 PODS = "/api/v1/namespaces/heronry/pods"
 FORBIDDEN = {"kind": "Status", "code": 403, "message": 'nodes is forbidden: User "x" cannot list resource "nodes"'}

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from heron_control.schedulers import container_spec
-from heron_control.schedulers.alarm import now_ms
 from heron_control.schedulers.containers import (
     ContainerStage,
     ContainerTable,
@@ -30,6 +29,7 @@ from heron_control.schedulers.containers import (
 )
 from heron_control.schedulers.engine import ContainerEngine, ContainerExit, EngineContainer, EngineError
 from heron_control.schedulers.identity import exit_in_words
+from heron_control.schedulers.timers import now_ms
 from heron_runtime.launch import Launch
 from heron_runtime.model.containers import containers_of, standbys_of
 from heron_runtime.model.ids import holds_master

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_control.inspection import log_reading
-from heron_control.inspection.log_reading import CHUNK_BYTES, Follower, read_local, tail
+from heron_control.inspection import log_reader
+from heron_control.inspection.log_reader import CHUNK_BYTES, Follower, read_local, tail
 from heron_runtime.wire.container import FileData
 
 
-def reader_of(data: bytes) -> log_reading.Reader:
+def reader_of(data: bytes) -> log_reader.Reader:
     def read(path: str, offset: int, length: int) -> FileData:
         start = min(max(len(data) + offset, 0) if offset < 0 else offset, len(data))
         return FileData(start, data[start : start + length], len(data))
@@ -23,12 +23,12 @@ def reader_of(data: bytes) -> log_reading.Reader:
 
 @given(data=st.text("ab\n", max_size=200).map(str.encode), lines=st.integers(0, 12), chunk=st.integers(1, 9))
 def test_tail_returns_the_last_lines(data: bytes, lines: int, chunk: int) -> None:
-    before = log_reading.CHUNK_BYTES
-    log_reading.CHUNK_BYTES = chunk
+    before = log_reader.CHUNK_BYTES
+    log_reader.CHUNK_BYTES = chunk
     try:
         found, end = tail(reader_of(data), "x", lines)
     finally:
-        log_reading.CHUNK_BYTES = before
+        log_reader.CHUNK_BYTES = before
     expected = data.split(b"\n")
     if expected[-1] == b"":
         expected.pop()

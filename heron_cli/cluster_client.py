@@ -126,10 +126,10 @@ class ClusterClient(Protocol):
         """Activate or pause the spouts, and wait for the decision of the topology master."""
 
     def checkpoints(self, address: ClusterAddress, name: str) -> list[dict[str, Any]]:
-        """Return the checkpoints (``KeptCheckpoints.rows``)."""
+        """Return the checkpoints (``CheckpointCatalog.rows``)."""
 
     def checkpoint(self, address: ClusterAddress, name: str, which: str, *, verify: bool) -> dict[str, Any]:
-        """Return the contents of a checkpoint (``KeptCheckpoints.details``)."""
+        """Return the contents of a checkpoint (``CheckpointCatalog.details``)."""
 
     def name_checkpoint(
         self, address: ClusterAddress, name: str, label: str, wait_secs: float, progress: Progress

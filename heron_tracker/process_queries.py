@@ -21,15 +21,15 @@ import grpc.aio
 
 from heron_control.inspection.process_requests import (
     DEADLINE_SECS,
-    NoAnswer,
-    Question,
+    ProcessRequest,
+    ProcessUnreachable,
     answers_of,
     identity_of_record,
-    status_questions,
+    status_requests,
     to_container,
     to_master,
 )
-from heron_control.inspection.topology_status import Answers
+from heron_control.inspection.topology_status import ProcessReplies
 from heron_runtime.model.records import TopologyRecord
 from heron_runtime.net.identity import Identity
 from heron_runtime.net.rpc import make_channel
@@ -53,7 +53,7 @@ class SharedProcessClient:
         self._channels: OrderedDict[Address, tuple[grpc.aio.Channel, float]] = OrderedDict()
         self._answers: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
         self._under_way: dict[Hashable, asyncio.Future[Any]] = {}
-        self._silent: dict[Address, tuple[float, NoAnswer]] = {}
+        self._silent: dict[Address, tuple[float, ProcessUnreachable]] = {}
         self._slots = asyncio.Semaphore(MAX_CALLS)
 
     async def close(self) -> None:
@@ -66,22 +66,22 @@ class SharedProcessClient:
         self._channels.clear()
 
     async def ask_master(self, record: TopologyRecord, method: str, request: Hashable) -> Any:
-        """Ask the topology master. Raises NoAnswer."""
+        """Ask the topology master. Raises ProcessUnreachable."""
         return await self._shared(record, to_master(record, method, request))
 
     async def ask_container(self, record: TopologyRecord, container: int, method: str, request: Hashable) -> Any:
-        """Ask a container's ``heron_container``, without the cache, since logs grow. Raises NoAnswer."""
+        """Ask a container's ``heron_container``, without the cache, since logs grow. Raises ProcessUnreachable."""
         return await self._call(record, to_container(record, container, method, request))
 
-    async def ask_all(self, record: TopologyRecord, *, exceptions: bool = False) -> Answers:
+    async def ask_all(self, record: TopologyRecord, *, exceptions: bool = False) -> ProcessReplies:
         """Ask scheduler, containers and master for their status, and return the answers within the deadline."""
-        questions = status_questions(record, exceptions=exceptions)
+        questions = status_requests(record, exceptions=exceptions)
         requests = (self._shared(record, question) for question in questions.values())
         replies = await asyncio.gather(*requests, return_exceptions=True)
         return answers_of(record, dict(zip(questions, replies, strict=True)))
 
-    async def _shared(self, record: TopologyRecord, question: Question) -> Any:
-        """Share one call among equal questions and keep its answer for FRESH_SECONDS. Raises NoAnswer."""
+    async def _shared(self, record: TopologyRecord, question: ProcessRequest) -> Any:
+        """Share one call among equal questions and keep its answer for FRESH_SECONDS. Raises ProcessUnreachable."""
         key = (record.definition.id, question.address, question.service.name, question.method, question.request)
         cached = self._answers.get(key)
         if cached is not None and time.monotonic() - cached[0] < FRESH_SECONDS:
@@ -103,12 +103,12 @@ class SharedProcessClient:
         ):
             self._answers.popitem(last=False)
 
-    async def _call(self, record: TopologyRecord, question: Question) -> Any:
+    async def _call(self, record: TopologyRecord, question: ProcessRequest) -> Any:
         identity = await _identity(record)
         address = (identity.topology_id, question.address)
         known = self._silent.get(address)
         if known is not None and time.monotonic() - known[0] < SILENCE_SECONDS:
-            raise NoAnswer(str(known[1]), known[1].code)
+            raise ProcessUnreachable(str(known[1]), known[1].code)
         call = question.service.call(self._channel(address, identity), question.method)
         try:
             async with asyncio.timeout(2 * self._deadline), self._slots:
@@ -123,7 +123,7 @@ class SharedProcessClient:
         self._silent.pop(address, None)
         return answer
 
-    def _remember_silence(self, address: Address, failure: NoAnswer) -> None:
+    def _remember_silence(self, address: Address, failure: ProcessUnreachable) -> None:
         now = time.monotonic()
         self._silent[address] = (now, failure)
         if len(self._silent) > MAX_CHANNELS:
@@ -143,11 +143,13 @@ class SharedProcessClient:
 
 
 async def _identity(record: TopologyRecord) -> Identity:
-    """Return the topology's key. Raises NoAnswer."""
+    """Return the topology's key. Raises ProcessUnreachable."""
     name, user = record.definition.name, record.execution.submission_user
     try:
         return await asyncio.to_thread(identity_of_record, record)
     except PermissionError:
-        raise NoAnswer(f"the tracker may not read the key of {name}; run it as {user or 'its owner'}") from None
+        raise ProcessUnreachable(
+            f"the tracker may not read the key of {name}; run it as {user or 'its owner'}"
+        ) from None
     except (OSError, ValueError):
-        raise NoAnswer(f"the key of {name} is not on this machine") from None
+        raise ProcessUnreachable(f"the key of {name} is not on this machine") from None

@@ -24,7 +24,7 @@ from heron_cli.console import (
 )
 from heron_cli.options import ClusterArgument, OutputOption, TopologyArgument, VerboseOption
 from heron_control.inspection import metrics_table
-from heron_control.inspection.tasks_state import KeptState, LastCheckpoint, UnderWay, names
+from heron_control.inspection.tasks_state import LastCheckpoint, TasksState, UnderWay, names
 from heron_control.inspection.topology_status import TopologyStatus, as_json
 from heron_runtime.failures import one_line
 from heron_runtime.model.containers import label_of
@@ -179,7 +179,7 @@ def _row(process: ProcessStatus, now: float) -> list[object]:
     ]
 
 
-def describe_tasks_state(state: KeptState, now: float) -> list[tuple[str, str]]:
+def describe_tasks_state(state: TasksState, now: float) -> list[tuple[str, str]]:
     """Return lines with their styles about the generation and checkpoints of a topology.
 
     Args:
@@ -200,7 +200,7 @@ def describe_tasks_state(state: KeptState, now: float) -> list[tuple[str, str]]:
     return shown
 
 
-def _describe_phase(state: KeptState) -> tuple[str, str]:
+def _describe_phase(state: TasksState) -> tuple[str, str]:
     if state.phase is GenerationPhase.FAILED:
         return f"state: {state.trouble}", "bold red"
     if state.phase is GenerationPhase.RESTORING:

@@ -22,15 +22,15 @@ from heron_control.inspection.checkpoints import storage_of
 from heron_control.inspection.log_reader import read_local
 from heron_control.inspection.process_requests import (
     DEADLINE_SECS,
-    NoAnswer,
-    Question,
+    ProcessRequest,
+    ProcessUnreachable,
     answers_of,
     identity_of_record,
-    status_questions,
+    status_requests,
 )
 from heron_control.inspection.topology_status import (
     HERON_SCHEDULER,
-    Answers,
+    ProcessReplies,
     TopologyStatus,
     expected_processes,
     iso,
@@ -398,16 +398,16 @@ class Asker:
             call = service.blocking_call(channel, method)
             return call(request, metadata=self._metadata, timeout=wait_secs + self._deadline_secs)
 
-    def query_all(self, record: TopologyRecord, exceptions: bool = False) -> Answers:
+    def query_all(self, record: TopologyRecord, exceptions: bool = False) -> ProcessReplies:
         """Return the status of scheduler, containers and master, as far as they answer in time."""
-        questions = status_questions(record, exceptions=exceptions)
+        questions = status_requests(record, exceptions=exceptions)
         replies = self._ask_all(questions, self._deadline_secs)
         # On a loaded machine a process may be slow but alive: ask once more, and wait longer.
         late = {name: question for name, question in questions.items() if _is_late(replies[name])}
         return answers_of(record, {**replies, **self._ask_all(late, 2 * self._deadline_secs)})
 
-    def _ask_all(self, questions: Mapping[str, Question], deadline_secs: float) -> dict[str, Any]:
-        """Return each answer, or a NoAnswer in its place."""
+    def _ask_all(self, questions: Mapping[str, ProcessRequest], deadline_secs: float) -> dict[str, Any]:
+        """Return each answer, or ``ProcessUnreachable`` in its place."""
         replies: dict[str, Any] = {}
         with ExitStack() as channels:
             pending = {}
@@ -424,4 +424,4 @@ class Asker:
 
 
 def _is_late(reply: object) -> bool:
-    return isinstance(reply, NoAnswer) and reply.code is grpc.StatusCode.DEADLINE_EXCEEDED
+    return isinstance(reply, ProcessUnreachable) and reply.code is grpc.StatusCode.DEADLINE_EXCEEDED

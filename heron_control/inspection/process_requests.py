@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from heron_control.inspection.failing_tuples import COUNTED, counts_of
-from heron_control.inspection.topology_status import HERON_SCHEDULER, Answers
+from heron_control.inspection.topology_status import HERON_SCHEDULER, ProcessReplies
 from heron_control.schedulers.topology_folder import identity_in
 from heron_runtime.failures import Unavailable
 from heron_runtime.model.containers import TOPOLOGY_MASTER
@@ -29,7 +29,7 @@ EXCEPTIONS = "exceptions"
 COUNTS = "counts"
 
 
-class NoAnswer(Unavailable):
+class ProcessUnreachable(Unavailable):
     """Raised if a process does not answer or refuses; ``code`` is gRPC's, None if it could not be called."""
 
     def __init__(self, message: str, code: grpc.StatusCode | None = None) -> None:
@@ -38,7 +38,7 @@ class NoAnswer(Unavailable):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ProcessRequest:
     """Call to the process at ``location``; ``who`` is its name in errors."""
 
     location: MasterLocation | SchedulerLocation | ContainerLocation
@@ -52,62 +52,68 @@ class Question:
         """Host and port."""
         return f"{self.location.host}:{self.location.port}"
 
-    def no_answer(self, error: Exception, deadline_secs: float) -> NoAnswer:
+    def no_answer(self, error: Exception, deadline_secs: float) -> ProcessUnreachable:
         """Return the meaning of a gRPC error."""
         code, details = None, ""
         if isinstance(error, grpc.Call | grpc.aio.AioRpcError):
             code, details = error.code(), error.details()
         if code is grpc.StatusCode.DEADLINE_EXCEEDED or isinstance(error, TimeoutError):
-            return NoAnswer(f"{self.who} did not answer within {deadline_secs:g} s", grpc.StatusCode.DEADLINE_EXCEEDED)
+            return ProcessUnreachable(
+                f"{self.who} did not answer within {deadline_secs:g} s", grpc.StatusCode.DEADLINE_EXCEEDED
+            )
         if code is grpc.StatusCode.UNAVAILABLE and details and "handshake" in details:
-            return NoAnswer(f"{self.who}: authentication failed: another process is listening at its address", code)
+            return ProcessUnreachable(
+                f"{self.who}: authentication failed: another process is listening at its address", code
+            )
         if code is grpc.StatusCode.UNAVAILABLE:
-            return NoAnswer(f"{self.who}: no process is listening at its address", code)
-        return NoAnswer(details or (code.name if code else str(error)), code)
+            return ProcessUnreachable(f"{self.who}: no process is listening at its address", code)
+        return ProcessUnreachable(details or (code.name if code else str(error)), code)
 
 
-def to_master(record: TopologyRecord, method: str, request: Hashable) -> Question:
+def to_master(record: TopologyRecord, method: str, request: Hashable) -> ProcessRequest:
     """Return a question to the topology master.
 
     Raises:
-        NoAnswer: The topology does not have an acting master.
+        ProcessUnreachable: The topology does not have an acting master.
     """
     if record.master is None:
         name = record.definition.name
-        raise NoAnswer(f"{name} has no topology master at this moment; try again in a few seconds")
-    return Question(record.master, MASTER_SERVICE, method, request, "the topology master")
+        raise ProcessUnreachable(f"{name} has no topology master at this moment; try again in a few seconds")
+    return ProcessRequest(record.master, MASTER_SERVICE, method, request, "the topology master")
 
 
-def to_container(record: TopologyRecord, container: int, method: str, request: Hashable) -> Question:
+def to_container(record: TopologyRecord, container: int, method: str, request: Hashable) -> ProcessRequest:
     """Return a question to a container's ``heron_container``.
 
     Raises:
-        NoAnswer: The container is not registered.
+        ProcessUnreachable: The container is not registered.
     """
     location = record.container(container)
     if location is None:
-        raise NoAnswer(f"container {container} of {record.definition.name} is not available at this moment")
-    return Question(location, CONTAINER_SERVICE, method, request, f"container {container}")
+        raise ProcessUnreachable(f"container {container} of {record.definition.name} is not available at this moment")
+    return ProcessRequest(location, CONTAINER_SERVICE, method, request, f"container {container}")
 
 
-def status_questions(record: TopologyRecord, *, exceptions: bool = False) -> dict[str, Question]:
+def status_requests(record: TopologyRecord, *, exceptions: bool = False) -> dict[str, ProcessRequest]:
     """Return a status question for each registered process."""
-    questions: dict[str, Question] = {}
+    questions: dict[str, ProcessRequest] = {}
     if record.scheduler is not None:
         request = SchedulerStatusRequest()
-        questions[HERON_SCHEDULER] = Question(record.scheduler, SCHEDULER_SERVICE, "Status", request, "the scheduler")
+        questions[HERON_SCHEDULER] = ProcessRequest(
+            record.scheduler, SCHEDULER_SERVICE, "Status", request, "the scheduler"
+        )
     if record.master is not None:
         questions[TOPOLOGY_MASTER] = to_master(record, "Status", StatusRequest())
         if exceptions:
             questions[EXCEPTIONS] = to_master(record, "Exceptions", ExceptionsRequest())
         questions[COUNTS] = to_master(record, "Metrics", MetricsRequest(names=COUNTED))
     for location in record.containers:
-        questions[_name(location)] = Question(location, CONTAINER_SERVICE, "Status", ContainerStatusRequest())
+        questions[_name(location)] = ProcessRequest(location, CONTAINER_SERVICE, "Status", ContainerStatusRequest())
     return questions
 
 
-def answers_of(record: TopologyRecord, replies: Mapping[str, Any]) -> Answers:
-    """Return the answers to ``status_questions``, or the exceptions in their place."""
+def answers_of(record: TopologyRecord, replies: Mapping[str, Any]) -> ProcessReplies:
+    """Return the answers to ``status_requests``, or the exceptions in their place."""
     errors = {name: str(reply) for name, reply in replies.items() if isinstance(reply, BaseException)}
     master = replies.get(TOPOLOGY_MASTER)
     if record.master is not None and isinstance(master, MasterStatus) and master.epoch < record.master.epoch:
@@ -115,7 +121,7 @@ def answers_of(record: TopologyRecord, replies: Mapping[str, Any]) -> Answers:
         errors[TOPOLOGY_MASTER] = f"{over}: it was replaced; try again in a few seconds"
     answers = {name: reply for name, reply in replies.items() if name not in errors}
     reported = answers.get(EXCEPTIONS)
-    return Answers(
+    return ProcessReplies(
         answers.get(HERON_SCHEDULER),
         {c.container: answers[name] for c in record.containers if (name := _name(c)) in answers},
         answers.get(TOPOLOGY_MASTER),

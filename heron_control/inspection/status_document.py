@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from heron_control.inspection.tasks_state import KeptState
+from heron_control.inspection.tasks_state import TasksState
 from heron_control.inspection.topology_status import NO_CONTAINER, ContainerView, TopologyStatus, as_json
 from heron_runtime.model.dataflow import Cause
 from heron_runtime.model.records import ExecutionState
@@ -59,7 +59,7 @@ class _Document(msgspec.Struct):
     stalled: str | None = None
     waiting: str = ""
     code_user: str | None = None
-    tasks_state: KeptState | None = None
+    tasks_state: TasksState | None = None
     update: str = ""
     mode: str | None = None
     all_fail: str = ""

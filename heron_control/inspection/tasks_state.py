@@ -43,7 +43,7 @@ class UnderWay:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptState:
+class TasksState:
     """State of a stateful topology, also in JSON. ``told`` is False if it comes from the plan in the store."""
 
     generation: int
@@ -73,7 +73,7 @@ class KeptState:
         return f"checkpoints cannot be read: {self.storage_fault}" if self.storage_fault else ""
 
 
-def restoring_text(state: KeptState) -> str:
+def restoring_text(state: TasksState) -> str:
     """Return what is being restored, since when, why, and which processes are missing."""
     start = f"checkpoint {state.restore_from}" if state.restore_from else "the initial state"
     text = f"generation {state.generation} is restored from {start}"
@@ -90,21 +90,21 @@ def names(found: Sequence[str]) -> str:
     return ", ".join(found[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def kept_state(record: TopologyRecord, master: MasterStatus | None) -> KeptState | None:
+def read_tasks_state(record: TopologyRecord, master: MasterStatus | None) -> TasksState | None:
     """Return the state of the topology, or None if it is stateless."""
     if not keeps_state(record.definition.config):
         return None
     if master is not None and master.leading:
         return _read_state(record.packing, master.tasks_state)
     if record.physical is None:
-        return KeptState(0, GenerationPhase.RESTORING, told=False)
+        return TasksState(0, GenerationPhase.RESTORING, told=False)
     now = record.physical.generation
-    return KeptState(
+    return TasksState(
         now.number, now.phase, told=False, cause=now.cause or None, cure=_cure(now.phase), restore_from=now.restore_from
     )
 
 
-def state_word(word: str, state: KeptState | None) -> str:
+def state_word(word: str, state: TasksState | None) -> str:
     """Return the state of the topology in one word; ``word`` is derived from its processes."""
     if state is None or word in ("killed", "failing"):
         return word
@@ -115,7 +115,7 @@ def state_word(word: str, state: KeptState | None) -> str:
     return "degraded" if state.storage_fault and word in ("running", "paused", "finished") else word
 
 
-def _read_state(packing: PackingPlan, now: CheckpointStatus) -> KeptState:
+def _read_state(packing: PackingPlan, now: CheckpointStatus) -> TasksState:
     processes = {
         instance.task: instance_id(plan.container, instance.component, instance.task)
         for plan in packing.containers
@@ -131,7 +131,7 @@ def _read_state(packing: PackingPlan, now: CheckpointStatus) -> KeptState:
     under = None
     if now.under:
         under = UnderWay(now.under, now.under_ms / 1000, now.all_quiet, tuple(map(task, now.waits_for)))
-    return KeptState(
+    return TasksState(
         now.generation,
         now.phase,
         told=True,

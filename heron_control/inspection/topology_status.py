@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 
 from heron_control.inspection.failing_tuples import MANY, Counts, all_fail, failing_text, late_records, put_aside
-from heron_control.inspection.tasks_state import KeptState, kept_state, state_word
+from heron_control.inspection.tasks_state import TasksState, read_tasks_state, state_word
 from heron_control.packing.describe import update_text
 from heron_runtime.model.containers import containers_of, processes_in
 from heron_runtime.model.dataflow import Cause
@@ -49,7 +49,7 @@ HERON_CONTAINER = "heron_container"
 
 
 @dataclass(frozen=True)
-class Answers:
+class ProcessReplies:
     """Requests to a topology's processes and their results; None or missing: no answer."""
 
     scheduler: SchedulerStatus | None = None
@@ -81,7 +81,7 @@ class TopologyStatus:
     causes: tuple[Cause, ...] = ()
     exceptions: tuple[ExceptionReport, ...] = ()
     code_user: str | None = None  # user of user code; "": the user of Heronry's own processes; None: unknown
-    tasks_state: KeptState | None = None  # None for a stateless topology
+    tasks_state: TasksState | None = None  # None for a stateless topology
     stalled: str = ""  # why all tuples are stuck although every process runs; "" if some are acked or none is in flight
     waiting: str = ""  # why it cannot start yet
     mode: str = ""  # its delivery guarantee
@@ -169,7 +169,7 @@ def has_finished(record: TopologyRecord, processes: Sequence[ProcessStatus], mas
     return not master.tasks_state.unconfirmed and not any(f.in_flight or f.holder.component for f in flows)
 
 
-def topology_status(record: TopologyRecord, answers: Answers, now: float) -> TopologyStatus:
+def topology_status(record: TopologyRecord, answers: ProcessReplies, now: float) -> TopologyStatus:
     """Return the status. ``now`` is in seconds since 1970."""
     waiting = _waiting(answers)
     young = bool(waiting) or (now - record.execution.submitted_at < START_GRACE_SECS and record.physical is None)
@@ -199,7 +199,7 @@ def topology_status(record: TopologyRecord, answers: Answers, now: float) -> Top
     planned = [process for process in processes if process.name not in reported]
     word = topology_state(record.execution.state, planned, record.physical is not None)
     stalled = stalled_text(answers.master.stream_managers) if answers.master and word == "running" else ""
-    tasks_state = kept_state(record, answers.master)
+    tasks_state = read_tasks_state(record, answers.master)
     bolts = {spec.name for spec in record.definition.components if not spec.is_spout}
     counts = {component: of for component, of in answers.counts.items() if component in bolts}
     if waiting and word in ("starting", "degraded", "failing"):
@@ -253,7 +253,7 @@ def _numbers(record: TopologyRecord) -> tuple[int, ...]:
     return containers_of(record.packing, record.definition.config)
 
 
-def _scheduler(record: TopologyRecord, answers: Answers, young: bool) -> ProcessStatus:
+def _scheduler(record: TopologyRecord, answers: ProcessReplies, young: bool) -> ProcessStatus:
     if answers.scheduler is not None:
         return answers.scheduler.scheduler
     state = ProcessState.STARTING if young else ProcessState.DEAD
@@ -263,13 +263,13 @@ def _scheduler(record: TopologyRecord, answers: Answers, young: bool) -> Process
     return ProcessStatus(HERON_SCHEDULER, HERON_SCHEDULER, NO_CONTAINER, "", 0, pid, state, since, 0, reason)
 
 
-def _waiting(answers: Answers) -> str:
+def _waiting(answers: ProcessReplies) -> str:
     """Return what the scheduler waits for, as reported on behalf of a process that does not exist yet."""
     own = answers.scheduler.scheduler if answers.scheduler is not None else None
     return own.last_error if own is not None and own.state is ProcessState.STARTING else ""
 
 
-def _with_past(process: ProcessStatus, answers: Answers) -> ProcessStatus:
+def _with_past(process: ProcessStatus, answers: ProcessReplies) -> ProcessStatus:
     """Add restarts and their reason, which the scheduler knows, to a container that has just started."""
     for known in answers.scheduler.containers if answers.scheduler else ():
         if known.name == process.name:
@@ -278,7 +278,9 @@ def _with_past(process: ProcessStatus, answers: Answers) -> ProcessStatus:
     return process
 
 
-def _container_process(name: str, container: int, record: TopologyRecord, answers: Answers) -> ProcessStatus | None:
+def _container_process(
+    name: str, container: int, record: TopologyRecord, answers: ProcessReplies
+) -> ProcessStatus | None:
     """Return the scheduler's view of a container that exists but does not answer."""
     for process in answers.scheduler.containers if answers.scheduler else ():
         if process.container == container and process.kind == HERON_CONTAINER:
@@ -290,7 +292,7 @@ def _container_process(name: str, container: int, record: TopologyRecord, answer
     return None
 
 
-def _silent(number: int, record: TopologyRecord, answers: Answers, young: bool) -> tuple[ProcessState, str]:
+def _silent(number: int, record: TopologyRecord, answers: ProcessReplies, young: bool) -> tuple[ProcessState, str]:
     """Return state and reason for the processes of a container that does not answer."""
     name = f"heron_container-{number}"
     if number in answers.containers:

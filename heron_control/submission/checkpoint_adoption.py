@@ -51,7 +51,7 @@ _FOLDER = re.compile(r"file://(?:localhost)?(/.*?)(?:@(\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CheckpointSource:
     """Checkpoint to start from. ``generation`` is the latest known of the topology that took it."""
 
     folder: CheckpointFolder
@@ -59,7 +59,7 @@ class Found:
     generation: int
 
 
-class CheckpointFinder:
+class CheckpointResolver:
     """Resolver of checkpoint references in one cluster. With ``folders``, local folders are allowed."""
 
     def __init__(
@@ -71,7 +71,7 @@ class CheckpointFinder:
         self._cluster = cluster
         self._folders = folders
 
-    def find(self, reference: str) -> Found:
+    def find(self, reference: str) -> CheckpointSource:
         """Return the referenced checkpoint.
 
         Raises:
@@ -103,9 +103,9 @@ class CheckpointFinder:
         manifest = read_manifest(folder, number)
         if not any(row["complete"] for row in rows(folder, stored.complete) if row["checkpoint"] == number):
             raise NotFound(f"checkpoint {number} of {topology} is not complete; the last one is {stored.complete}")
-        return Found(folder, manifest, stored.generation)
+        return CheckpointSource(folder, manifest, stored.generation)
 
-    def _in_folder(self, reference: str) -> Found:
+    def _in_folder(self, reference: str) -> CheckpointSource:
         if not self._folders:
             raise UsageError(
                 f"{reference[:200]!r} is a folder, and the api server takes checkpoints of its own cluster only",
@@ -116,7 +116,7 @@ class CheckpointFinder:
             raise UsageError(f"{reference[:200]!r} names no checkpoint", SHAPES)
         return self._of(CheckpointFolder(Path(match[1])), int(match[2] or 0))
 
-    def _of(self, folder: CheckpointFolder, number: int = 0) -> Found:
+    def _of(self, folder: CheckpointFolder, number: int = 0) -> CheckpointSource:
         numbers = folder.manifests()
         if not numbers:
             raise NotFound(f"no checkpoint in {folder.folder}", "A checkpoint has the folders manifests and parts.")
@@ -126,10 +126,10 @@ class CheckpointFinder:
                 "Append @NUMBER to the folder.",
             )
         manifest = read_manifest(folder, number or numbers[0])
-        return Found(folder, manifest, manifest.generation)
+        return CheckpointSource(folder, manifest, manifest.generation)
 
 
-class Adoption:
+class CheckpointCopy:
     """Files of a start checkpoint that were copied for a submission. ``undo`` removes them."""
 
     def __init__(self, folder: CheckpointFolder, names: Sequence[str], manifest: Manifest, generation: int) -> None:
@@ -164,7 +164,7 @@ def check_reachable(launch: Launch, place: Path, definition: TopologyDefinition)
         )
 
 
-def check_adoptable(checkpoint: Found, definition: TopologyDefinition, *, may_drop: bool) -> None:
+def check_adoptable(checkpoint: CheckpointSource, definition: TopologyDefinition, *, may_drop: bool) -> None:
     """Check the checkpoint before anything changes.
 
     Raises:
@@ -201,14 +201,14 @@ def empty_storage(definition: TopologyDefinition, home: Path) -> CheckpointFolde
 
 
 def adopt_files(
-    checkpoint: Found,
+    checkpoint: CheckpointSource,
     definition: TopologyDefinition,
     packing: PackingPlan,
     home: Path,
     progress: Progress,
     *,
     bounded: bool = False,
-) -> Adoption:
+) -> CheckpointCopy:
     """Copy a checkpoint into the storage of the new topology, whose folder is ``home``.
 
     With ``bounded``, the copies must fit into the topology's volume.
@@ -232,7 +232,7 @@ def adopt_files(
             f"granted {most / MiB:.1f} MiB",
             f"Raise {Keys.TOPOLOGY_VOLUME_DISK.name}.",
         )
-    adoption = Adoption(target, list(files), manifest, checkpoint.generation)
+    adoption = CheckpointCopy(target, list(files), manifest, checkpoint.generation)
     progress(f"copying checkpoint {manifest.checkpoint}")
     try:
         copy_checkpoint(checkpoint.folder, target, manifest, files, READ_BY_ALL)
@@ -242,7 +242,7 @@ def adopt_files(
     return adoption
 
 
-def _lost(checkpoint: Found, definition: TopologyDefinition) -> list[str]:
+def _lost(checkpoint: CheckpointSource, definition: TopologyDefinition) -> list[str]:
     try:
         what = contents(checkpoint.folder, checkpoint.manifest)
     except DamagedCheckpoint as error:

@@ -11,7 +11,7 @@ from heron_control.inspection.checkpoints import details, read_manifest, record_
 from heron_control.inspection.inspector import Inspector
 from heron_control.inspection.remote_checkpoints import reachable_storage
 from heron_control.progress import Progress, silent
-from heron_control.submission.checkpoint_adoption import CheckpointFinder, Found, check_adoptable
+from heron_control.submission.checkpoint_adoption import CheckpointResolver, CheckpointSource, check_adoptable
 from heron_control.submission.named_checkpoints import NamedCheckpoints
 from heron_control.submission.submission import ClusterConfig, StartFrom
 from heron_runtime.failures import NotFound, UsageError
@@ -20,7 +20,7 @@ from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.state.store import StateStore
 
 
-class KeptCheckpoints:
+class CheckpointCatalog:
     """Checkpoints of one cluster. Thread-safe."""
 
     def __init__(self, config: ClusterConfig, store: StateStore) -> None:
@@ -29,9 +29,9 @@ class KeptCheckpoints:
         self._inspector = Inspector(store, config.homes)
         self._named = NamedCheckpoints(config.home, config.cluster, config.quota.checkpoint_bytes)
 
-    def find(self, start: StartFrom, definition: TopologyDefinition) -> Found:
-        """Return the checkpoint that a topology starts with. Raises as ``CheckpointFinder.find``."""
-        finder = CheckpointFinder(
+    def find(self, start: StartFrom, definition: TopologyDefinition) -> CheckpointSource:
+        """Return the checkpoint that a topology starts with. Raises as ``CheckpointResolver.find``."""
+        finder = CheckpointResolver(
             self._store, self._inspector, self._named, self._config.cluster, folders=self._config.shared
         )
         checkpoint = finder.find(start.reference)

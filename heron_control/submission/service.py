@@ -44,9 +44,9 @@ from heron_control.schedulers.topology_folder import (
     with_store_id,
     write_secrets,
 )
-from heron_control.submission.checkpoint_adoption import Adoption, Found, adopt_files, check_reachable
-from heron_control.submission.checkpoint_catalog import KeptCheckpoints
-from heron_control.submission.stateful_replacement import drain, no_way_back, upgrade_of
+from heron_control.submission.checkpoint_adoption import CheckpointCopy, CheckpointSource, adopt_files, check_reachable
+from heron_control.submission.checkpoint_catalog import CheckpointCatalog
+from heron_control.submission.stateful_replacement import defer_interrupt, drain, plan_replacement
 from heron_control.submission.submission import ClusterConfig, Submission
 from heron_control.submission.topology_update import TopologyUpdate
 from heron_runtime.failures import Failure, Interrupted, NotFound
@@ -85,7 +85,7 @@ class SubmissionService:
         self.scheduler = scheduler
         self._placed = placed
         self._removed = removed
-        self.checkpoints = KeptCheckpoints(config, store)
+        self.checkpoints = CheckpointCatalog(config, store)
         self._granting = threading.Lock()
         self._naming = threading.Lock()
         self._locks = WeakValueDictionary[str, threading.Lock]()  # by name, while an operation on it is in progress
@@ -128,7 +128,7 @@ class SubmissionService:
             upgrade = None
             if stored is not None and submission.handover is not None and submission.start is None:
                 inspector = Inspector(self.store, self.config.homes)
-                upgrade = upgrade_of(self.checkpoints, self.store, inspector, submission, note)
+                upgrade = plan_replacement(self.checkpoints, self.store, inspector, submission, note)
             place = self._place_of(submission.role, submission.environ, definition.name)
             start = self.checkpoints.find(submission.start, definition) if submission.start is not None else None
             execution = self._execution(submission, place)
@@ -151,7 +151,7 @@ class SubmissionService:
                 raise
             if upgrade is None:
                 return self._exchange(prepared, progress, replace=replace)
-            with no_way_back(definition.name):
+            with defer_interrupt(definition.name):
                 try:
                     return self._exchange(prepared, progress, replace=replace)
                 except Exception as error:
@@ -449,9 +449,9 @@ class Prepared:
     staging: Path
     submission: Submission
     execution: ExecutionState
-    adoption: Adoption | None = None
+    adoption: CheckpointCopy | None = None
 
-    def adopt(self, checkpoint: Found, scheduler: Scheduler, progress: Progress) -> None:
+    def adopt(self, checkpoint: CheckpointSource, scheduler: Scheduler, progress: Progress) -> None:
         """Start with this checkpoint. Raises as ``adopt_files`` and ``Scheduler.place_checkpoint``."""
         definition, packing = self.submission.definition, self.submission.packing
         bounded = setting(self.launch.settings, Keys.HERON_VOLUME_FOLDER) is not None

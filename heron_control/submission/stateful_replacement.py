@@ -41,8 +41,8 @@ from heron_control.inspection.checkpoints import record_in
 from heron_control.inspection.inspector import Inspector
 from heron_control.progress import Progress
 from heron_control.schedulers.topology_folder import load_launch
-from heron_control.submission.checkpoint_adoption import Found, check_reachable, empty_storage
-from heron_control.submission.checkpoint_catalog import KeptCheckpoints
+from heron_control.submission.checkpoint_adoption import CheckpointSource, check_reachable, empty_storage
+from heron_control.submission.checkpoint_catalog import CheckpointCatalog
 from heron_control.submission.submission import StartFrom, Submission
 from heron_runtime.failures import Failure, Interrupted, InvalidTopology, Unavailable, UsageError
 from heron_runtime.model.checkpoints import keeps_state
@@ -57,11 +57,11 @@ from heron_runtime.wire.master import MasterStatus
 WITHOUT_STATE = "With --without-state the new topology starts empty, and the state is discarded."
 
 
-class Upgrade:
+class StatefulReplacement:
     """Replacement of one running topology. ``note`` receives recovery commands, a line at a time."""
 
     def __init__(
-        self, checkpoints: KeptCheckpoints, store: StateStore, inspector: Inspector, record: TopologyRecord,
+        self, checkpoints: CheckpointCatalog, store: StateStore, inspector: Inspector, record: TopologyRecord,
         submission: Submission, note: Callable[[str], None],
     ) -> None:  # fmt: skip
         assert submission.handover is not None
@@ -107,7 +107,7 @@ class Upgrade:
         if complete:
             self._find(f"{self._place}@{complete}")
 
-    def take(self, progress: Progress) -> Found:
+    def take(self, progress: Progress) -> CheckpointSource:
         """Drain the topology and name its last checkpoint.
 
         After an error the topology continues, at the latest after ``give_up``. Also raises what keeping the checkpoint
@@ -176,34 +176,34 @@ class Upgrade:
             f"Its state is kept: `heron submit … --from-checkpoint {self.reference}` continues from it.",
         )
 
-    def _find(self, reference: str) -> Found:
+    def _find(self, reference: str) -> CheckpointSource:
         try:
             return self._checkpoints.find(StartFrom(reference, self._handover.may_drop), self._definition)
         except InvalidTopology as error:
             raise InvalidTopology(f"{error.message}: nothing was changed, {self.name} continues", error.cure) from error
 
 
-def upgrade_of(
-    checkpoints: KeptCheckpoints,
+def plan_replacement(
+    checkpoints: CheckpointCatalog,
     store: StateStore,
     inspector: Inspector,
     submission: Submission,
     note: Callable[[str], None],
-) -> Upgrade | None:
+) -> StatefulReplacement | None:
     """Return the checked replacement if the replaced topology is stateful, otherwise None.
 
-    Raises as ``Upgrade.check``, and NotFound for a topology of another user.
+    Raises as ``StatefulReplacement.check``, and NotFound for a topology of another user.
     """
     record = inspector.find(submission.definition.name, submission.role, submission.environ)
     if not keeps_state(record.definition.config):
         return None
-    upgrade = Upgrade(checkpoints, store, inspector, record, submission, note)
+    upgrade = StatefulReplacement(checkpoints, store, inspector, record, submission, note)
     upgrade.check()
     return upgrade
 
 
 @contextmanager
-def no_way_back(name: str) -> Iterator[None]:
+def defer_interrupt(name: str) -> Iterator[None]:
     """Delay Ctrl-C until the end of the block, then raise Interrupted. Does nothing outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield

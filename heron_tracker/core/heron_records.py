@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from heron_control.inspection.tasks_state import kept_state
+from heron_control.inspection.tasks_state import read_tasks_state
 from heron_runtime.failures import UsageError
 from heron_runtime.model.ids import parse_instance_id
 from heron_runtime.model.plan import GenerationPhase
@@ -111,7 +111,7 @@ def runtime_state(record: TopologyRecord, status: MasterStatus | None) -> dict[s
             stream_manager_id(plan.container): {"is_registered": registered.get(plan.container, False)}
             for plan in record.packing.containers
         },
-        **tasks_state_field(kept_state(record, status)),
+        **tasks_state_field(read_tasks_state(record, status)),
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from heron_control.inspection.tasks_state import KeptState
+from heron_control.inspection.tasks_state import TasksState
 from heron_runtime.model.dataflow import Cause
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.metrics import MetricKind
@@ -50,7 +50,7 @@ def topology_row(
     }
 
 
-def tasks_state_field(state: KeptState | None) -> dict[str, Any]:
+def tasks_state_field(state: TasksState | None) -> dict[str, Any]:
     """Return the field about the state of tasks, or an empty dict."""
     return {} if state is None else {"tasks_state": {**msgspec.to_builtins(state), "trouble": state.trouble or None}}
 

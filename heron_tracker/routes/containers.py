@@ -15,7 +15,7 @@ import grpc
 from fastapi import APIRouter, Query
 from starlette.responses import Response, StreamingResponse
 
-from heron_control.inspection.process_requests import NoAnswer
+from heron_control.inspection.process_requests import ProcessUnreachable
 from heron_runtime.failures import Failure, NotFound, UsageError
 from heron_runtime.model.containers import containers_of, listed
 from heron_runtime.model.ids import parse_instance_id
@@ -48,11 +48,11 @@ async def _ask(tracked: TrackedRequest, container: int, method: str, question: A
         raise NotFound(f"{tracked.topology.name} has no container {container}; it has {listed(known)}")
     try:
         return await tracked.ask_container(container, method, question)
-    except NoAnswer as error:
+    except ProcessUnreachable as error:
         raise _failure(error) from None
 
 
-def _failure(error: NoAnswer) -> Failure:
+def _failure(error: ProcessUnreachable) -> Failure:
     if error.code is grpc.StatusCode.NOT_FOUND:
         return NotFound(str(error))
     if error.code is grpc.StatusCode.INVALID_ARGUMENT:

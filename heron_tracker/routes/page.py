@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from heron_control.inspection.process_requests import NoAnswer
+from heron_control.inspection.process_requests import ProcessUnreachable
 from heron_control.inspection.topology_status import TopologyStatus, topology_status
 from heron_runtime.failures import NotFound, UsageError
 from heron_runtime.model.containers import label_of
@@ -65,7 +65,7 @@ async def _metrics(
         answer: MetricsReply = await tracker.processes.ask_master(
             item.record, "Metrics", MetricsRequest("", float(interval), names)
         )
-    except NoAnswer:
+    except ProcessUnreachable:
         return None
     return answer
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from heron_control.inspection.process_requests import NoAnswer
+from heron_control.inspection.process_requests import ProcessUnreachable
 from heron_runtime.failures import NotFound, UsageError
 from heron_runtime.wire.master import MasterStatus, StatusRequest
 from heron_tracker.core import heron_records
@@ -102,7 +102,7 @@ async def states(listed: Listed) -> Response:
 async def info(tracked: Tracked) -> Response:
     """Get everything about a topology. Missing parts are null."""
     status: MasterStatus | None = None
-    with contextlib.suppress(NoAnswer):
+    with contextlib.suppress(ProcessUnreachable):
         status = await tracked.ask_master("Status", StatusRequest())
     return tracked.respond(heron_records.info(tracked.topology.cluster, tracked.topology.record, status), tagged=True)
 

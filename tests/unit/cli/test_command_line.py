@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from heron_cli.application import _COMMANDS, _GROUPS, PassThroughCommand, make_app
 from heron_cli.commands.status import print_status
 from heron_cli.console import print_json, print_table
-from heron_control.inspection.topology_status import Answers, topology_status
+from heron_control.inspection.topology_status import ProcessReplies, topology_status
 from heron_runtime.model.records import TopologyRecord
 from heron_runtime.wire.container import ContainerStatus
 from heron_runtime.wire.metrics import ExceptionReport
@@ -105,7 +105,9 @@ def test_exception_cannot_add_lines_or_control_the_terminal(capsys: pytest.Captu
     record = TopologyRecord(definition(), packing(), None, execution("/home"), None, None, ())
     report = ExceptionReport("count", "container_2_count_3", "ValueError", FORGED, f"Traceback\n{FORGED}", 7, 1.0, 2.0)
     containers = {2: ContainerStatus(2, "h", 1, tuple(all_processes(2)))}
-    print_status(topology_status(record, Answers(None, containers, None, (report,)), 5000.0), 5000.0, verbose=True)
+    print_status(
+        topology_status(record, ProcessReplies(None, containers, None, (report,)), 5000.0), 5000.0, verbose=True
+    )
     printed = capsys.readouterr().out
     assert "bad\\nfailing: everything" in printed
     assert not any(line.startswith("failing: everything") for line in printed.splitlines())
@@ -115,7 +117,7 @@ def test_exception_cannot_add_lines_or_control_the_terminal(capsys: pytest.Captu
 def test_late_records_are_a_line_of_the_status(capsys: pytest.CaptureFixture[str]) -> None:
     record = TopologyRecord(definition(), packing(), None, execution("/home"), None, None, ())
     counts = {"sums": {"late-count": 2.0}, "counts": {"late-count": 10.0}}
-    print_status(topology_status(record, Answers(None, {}, None, (), counts=counts), 5000.0), 5000.0)
+    print_status(topology_status(record, ProcessReplies(None, {}, None, (), counts=counts), 5000.0), 5000.0)
     (line,) = [text for text in capsys.readouterr().out.splitlines() if text.startswith("late: ")]
     assert line.startswith("late: 12 records came after their windows had closed (counts 10, sums 2; ")
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from heron_control.inspection.process_requests import (
     COUNTS,
     EXCEPTIONS,
-    NoAnswer,
-    Question,
+    ProcessRequest,
+    ProcessUnreachable,
     answers_of,
-    status_questions,
+    status_requests,
     to_container,
     to_master,
 )
@@ -55,13 +55,13 @@ def test_each_known_process_is_asked_once_and_every_result_is_kept(
     containers: int, master: bool, scheduler: bool, exceptions: bool, data: st.DataObject
 ) -> None:
     known = record(containers, master, scheduler)
-    asked = status_questions(known, exceptions=exceptions)
+    asked = status_requests(known, exceptions=exceptions)
     assert len(asked) == containers + scheduler + master * (2 + exceptions)
     assert {question.address for question in asked.values()} == {
         *(f"host{n}:1" for n in range(containers)), *(["m:2"] * master), *(["s:3"] * scheduler),
     }  # fmt: skip
     silent = data.draw(st.sets(st.sampled_from(sorted(asked)))) if asked else set()
-    found = answers_of(known, {name: NoAnswer("late") if name in silent else ANSWERS[name] for name in asked})
+    found = answers_of(known, {name: ProcessUnreachable("late") if name in silent else ANSWERS[name] for name in asked})
     assert found.errors == dict.fromkeys(silent, "late")
     heard = asked.keys() - silent
     assert (found.scheduler is not None) == (HERON_SCHEDULER in heard)
@@ -81,10 +81,10 @@ def test_answer_of_a_master_with_an_old_epoch_is_ignored() -> None:
 
 
 def test_missing_process_raises_no_answer() -> None:
-    with pytest.raises(NoAnswer, match="no topology master") as none:
+    with pytest.raises(ProcessUnreachable, match="no topology master") as none:
         to_master(record(0, False, False), "Status", StatusRequest())
     assert none.value.code is None
-    with pytest.raises(NoAnswer, match="container 3 of"):
+    with pytest.raises(ProcessUnreachable, match="container 3 of"):
         to_container(record(2, True, True), 3, "Status", StatusRequest())
 
 
@@ -105,6 +105,6 @@ def test_grpc_errors_are_translated() -> None:
     assert meant(status.NOT_FOUND, "no such file") == ("no such file", status.NOT_FOUND)
     assert meant(status.INTERNAL) == ("INTERNAL", status.INTERNAL)
     assert question.no_answer(TimeoutError(), 4.0).code is status.DEADLINE_EXCEEDED
-    assert Question(question.location, question.service, "Status", StatusRequest()).no_answer(
+    assert ProcessRequest(question.location, question.service, "Status", StatusRequest()).no_answer(
         TimeoutError(), 0.5
     ).message == "it did not answer within 0.5 s"  # fmt: skip

@@ -10,8 +10,8 @@ import pytest
 from heron_cli.commands.status import describe_tasks_state
 from heron_cli.wait import summarize_failure
 from heron_control.inspection.status_document import from_document, to_document
-from heron_control.inspection.tasks_state import CURE, kept_state, names, state_word
-from heron_control.inspection.topology_status import Answers, TopologyStatus, as_json, topology_status
+from heron_control.inspection.tasks_state import CURE, names, read_tasks_state, state_word
+from heron_control.inspection.topology_status import ProcessReplies, TopologyStatus, as_json, topology_status
 from heron_runtime.model.plan import (
     Generation,
     GenerationPhase,
@@ -48,18 +48,18 @@ def status(
         n: ContainerStatus(n, "h", 1, (process("heron_container", f"heron_container-{n}", n), *all_processes(n)))
         for n in (0, 1, 2)
     }
-    answers = Answers(told, containers, master(state) if state is not None else None)
+    answers = ProcessReplies(told, containers, master(state) if state is not None else None)
     return topology_status(record(generation, mode), answers, 1_003.0)
 
 
 def texts(state: CheckpointStatus | None, generation: Generation = RUNNING) -> list[str]:
-    found = kept_state(record(generation), master(state) if state is not None else None)
+    found = read_tasks_state(record(generation), master(state) if state is not None else None)
     assert found is not None
     return [text for text, _ in describe_tasks_state(found, 1_003.0)]
 
 
 def test_other_modes_show_no_state() -> None:
-    assert kept_state(record(mode="ATLEAST_ONCE"), master(CheckpointStatus(1, GenerationPhase.FAILED))) is None
+    assert read_tasks_state(record(mode="ATLEAST_ONCE"), master(CheckpointStatus(1, GenerationPhase.FAILED))) is None
     shown = status(CheckpointStatus(), Generation(0, GenerationPhase.RUNNING), "ATLEAST_ONCE")
     assert (shown.state, shown.tasks_state) == ("running", None)
     assert "tasks_state" not in as_json(shown)
@@ -148,7 +148,7 @@ def test_stored_plan_is_shown_while_the_master_is_silent(generation: Generation,
     assert shown.tasks_state is not None
     assert (shown.tasks_state.phase, shown.tasks_state.told) == (generation.phase, False)
     assert "the topology master does not answer" in texts(None, generation)[-1]
-    standby = kept_state(record(generation), master(CheckpointStatus(), leading=False))
+    standby = read_tasks_state(record(generation), master(CheckpointStatus(), leading=False))
     assert standby == shown.tasks_state, "a standby knows nothing"
 
 
@@ -163,7 +163,7 @@ def test_storage_fault_is_shown_and_degrades() -> None:
 @pytest.mark.parametrize("phase", [GenerationPhase.FAILED, GenerationPhase.RESTORING])
 def test_restoring_or_failed_topology_is_never_shown_as_running(word: str, phase: GenerationPhase) -> None:
     for generation in (1, 5):
-        found = kept_state(record(), master(CheckpointStatus(generation, phase, "x")))
+        found = read_tasks_state(record(), master(CheckpointStatus(generation, phase, "x")))
         assert state_word(word, found) not in ("running", "paused", "degraded")
         assert word not in ("killed", "failing") or state_word(word, found) == word
 

@@ -14,7 +14,7 @@ from heron_control.inspection.status_document import from_document, to_document
 from heron_control.inspection.topology_status import (
     KEEPS_DYING,
     START_GRACE_SECS,
-    Answers,
+    ProcessReplies,
     TopologyStatus,
     as_json,
     expected_processes,
@@ -46,7 +46,7 @@ def record(planned: bool = True, containers: tuple[int, ...] = (0, 1, 2), replic
     return TopologyRecord(made, packing(), plan, execution("/home"), None, scheduler, located(*containers))
 
 
-def answers(*numbers: int, scheduler: bool = True) -> Answers:
+def answers(*numbers: int, scheduler: bool = True) -> ProcessReplies:
     told = SchedulerStatus(
         process("heron_scheduler", "heron_scheduler", 0),
         tuple(process("heron_container", f"heron_container-{n}", n) for n in (0, 1, 2)),
@@ -55,7 +55,7 @@ def answers(*numbers: int, scheduler: bool = True) -> Answers:
         n: ContainerStatus(n, "h", 1, (process("heron_container", f"heron_container-{n}", n), *all_processes(n)))
         for n in numbers
     }
-    return Answers(told if scheduler else None, containers)
+    return ProcessReplies(told if scheduler else None, containers)
 
 
 def test_topology_runs_if_all_processes_answer() -> None:
@@ -116,8 +116,8 @@ def test_restarts_of_a_container_come_from_its_scheduler() -> None:
 
 def test_new_topology_is_starting_for_a_limited_time() -> None:
     young = replace(record(planned=False, containers=()), scheduler=None)
-    assert topology_status(young, Answers(), 1000.0 + START_GRACE_SECS - 1).state == "starting"
-    old = topology_status(young, Answers(), 1000.0 + START_GRACE_SECS + 1)
+    assert topology_status(young, ProcessReplies(), 1000.0 + START_GRACE_SECS - 1).state == "starting"
+    old = topology_status(young, ProcessReplies(), 1000.0 + START_GRACE_SECS + 1)
     assert (old.state, old.cause()) == (
         "failing", f"none of its processes run, as after a reboot; `heron restart {old.execution.cluster} "
         f"{old.execution.topology}` starts it",
@@ -140,14 +140,14 @@ def test_container_waiting_for_a_node_is_named() -> None:
 
 def test_queued_topology_is_waiting_with_its_reason() -> None:
     own = replace(process("heron_scheduler", "heron_scheduler", 0, S.STARTING), last_error="waiting: job 7 (Resources)")
-    told = Answers(SchedulerStatus(own))
+    told = ProcessReplies(SchedulerStatus(own))
     for planned in (False, True):  # for the first time, or put back after a node was lost
         status = topology_status(record(planned=planned, containers=()), told, NOW)
         assert (status.state, status.cause()) == ("waiting", "waiting: job 7 (Resources)")
         assert {p.state for p in status.processes} == {S.STARTING}
     status = topology_status(record(), replace(answers(2), scheduler=told.scheduler), NOW)
     assert status.state == "waiting", "a container on a node that is cut off does not change that"
-    gone = Answers(SchedulerStatus(replace(own, state=S.DEAD, last_error="job 7 is CANCELLED")))
+    gone = ProcessReplies(SchedulerStatus(replace(own, state=S.DEAD, last_error="job 7 is CANCELLED")))
     status = topology_status(record(containers=()), gone, NOW)
     assert (status.state, status.processes[0].last_error) == ("failing", "job 7 is CANCELLED")
     assert "heron restart" not in status.cause(), "somebody has said more"
@@ -310,7 +310,7 @@ def test_container_in_trouble_degrades_the_topology() -> None:
 FRAME = ExceptionReport("count", "container_2_count_3", "KeyError", "'usr'", "", 40, 1.0, 2.0)
 
 
-def counting(**of_count: float) -> Answers:
+def counting(**of_count: float) -> ProcessReplies:
     """Return answers of all processes, with these counters for ``count``."""
     counts = {"count": {f"__{name.replace('_', '-')}-count": total for name, total in of_count.items()}}
     return replace(answers(0, 1, 2), counts=counts, exceptions=(FRAME,))
@@ -379,7 +379,7 @@ def full_status() -> TopologyStatus:
     causes = (Cause(CauseKind.TASK, "count", 2, 2), Cause(CauseKind.LINK, "", 0, 1, 2))
     master = MasterStatus(1, TopologyState.RUNNING, PlanVersion(1, 1), (StreamManagerStatus(2, True, causes=causes),))
     report = ExceptionReport("count", "container_2_count_3", "ValueError", "bad", "Traceback…", 7, 1.0, 2.0)
-    return topology_status(record, Answers(None, containers, master, (report,)), 5000.0)
+    return topology_status(record, ProcessReplies(None, containers, master, (report,)), 5000.0)
 
 
 @pytest.mark.parametrize("code_user", [None, "", "heronry-code"])

@@ -16,6 +16,11 @@ from collections.abc import Callable, Iterable
 SCREEN_LINES, SCREEN_COLUMNS = 40, 400
 
 
+def encodable(text: str) -> str:
+    """Return the text with lone surrogates escaped, which UTF-8 cannot hold."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 class Failure(Exception):
     """An error that is shown to the user, with its exit code and HTTP status."""
 

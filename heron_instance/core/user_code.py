@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
 from heron_instance.core.task_metrics import CounterBuffer, TelemetrySink
+from heron_runtime.failures import encodable
 from heron_runtime.model.dataflow import MAX_REASON_TEXT, FailReason
 from heronry.api.context import TopologyContext
 from heronry.api.hooks import BoltAckInfo, BoltExecuteInfo, BoltFailInfo, EmitInfo, SpoutAckInfo, SpoutFailInfo
@@ -154,8 +155,8 @@ class UserErrors:
 
     def record_exception(self, error: BaseException, where: str) -> str:
         """Record an exception that user code raised in the method ``where``. Return the traceback."""
-        text = "".join(tracebacks.format_exception(error))
-        message = _text(error)
+        text = encodable("".join(tracebacks.format_exception(error)))
+        message = encodable(_text(error))
         log.error("%s.%s raised %s: %s", self._name, where, type(error).__name__, message, exc_info=error)
         self._counts.count("__exception-count", 1)
         self._telemetry.exception(type(error).__name__, message, text, self._wall())
@@ -170,9 +171,9 @@ class UserErrors:
             Class and message, and the traceback, both of at most ``MAX_REASON_TEXT`` encodable characters.
         """
         kind = type(cause).__name__ if isinstance(cause, BaseException) else "failed"
-        line = _sendable(f"{kind}: {_text(cause)}")[:MAX_REASON_TEXT]
+        line = encodable(f"{kind}: {_text(cause)}")[:MAX_REASON_TEXT]
         trace = "".join(tracebacks.format_exception(cause)) if isinstance(cause, BaseException) else ""
-        trace = _sendable(trace)[-MAX_REASON_TEXT:]
+        trace = encodable(trace)[-MAX_REASON_TEXT:]
         now = self._wall()
         self._counts.count("__dead-letter-count", 1)
         self._telemetry.exception(kind, line.partition(": ")[2], trace, now)
@@ -212,11 +213,6 @@ def _text(cause: object) -> str:
         return "" if cause is None else str(cause)
     except Exception as error:  # __str__ of user code
         return f"(no text: __str__ raised {type(error).__name__})"
-
-
-def _sendable(text: str) -> str:
-    """Return the text with lone surrogates escaped."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class Hooks:

@@ -59,6 +59,7 @@ from heron_instance.shell.executor_loop import (
 from heron_instance.shell.gateway import Gateway, LinkSetup
 from heron_instance.shell.inbox import Inbox, InboxItem, LeaveRequested, PlanArrived, Stop, WakeUp
 from heron_runtime.checkpoint_files import CheckpointFolder, checkpoint_folder
+from heron_runtime.failures import encodable
 from heron_runtime.launch import Launch
 from heron_runtime.linux import become_subreaper
 from heron_runtime.model.checkpoints import TaskReport
@@ -317,7 +318,7 @@ class InstanceProcess:
         loop.run()
 
     def _report_failure(self, generation: int, error: Exception) -> None:
-        text = str(error) if isinstance(error, UserCodeFailed) else f"{type(error).__name__}: {error}"
+        text = encodable(str(error) if isinstance(error, UserCodeFailed) else f"{type(error).__name__}: {error}")
         log.error("generation %d failed: %s", generation, text, exc_info=error)
         if not isinstance(error, UserCodeFailed):  # which is counted already
             self.telemetry.exception(type(error).__name__, str(error), traceback.format_exc(), time.time())

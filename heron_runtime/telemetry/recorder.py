@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from heron_runtime.failures import encodable
 from heron_runtime.model.sketch import Sketch, bin_of
 from heron_runtime.process_stats import ProcessStats
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics, TopologyEvent, exception_kind
@@ -159,7 +160,7 @@ class Telemetry:
 
     def exception(self, class_name: str, message: str, traceback: str, now: float, n: int = 1) -> None:
         """Count ``n`` exceptions of user code, grouped by class and lines of code. ``now`` is in seconds since 1970."""
-        traceback = traceback[-MAX_TRACEBACK_CHARACTERS:]
+        message, traceback = encodable(message), encodable(traceback)[-MAX_TRACEBACK_CHARACTERS:]
         key = exception_kind(class_name, traceback)
         with self._lock:
             old = self._exceptions.pop(key, None)

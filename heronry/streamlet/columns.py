@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from heronry.streamlet.errors import StepFailed
-from heronry.streamlet.extract import Extractor, column
+from heronry.streamlet.extract import Extractor, Function, column
 from heronry.streamlet.program import EventTime
 from heronry.streamlet.windows import EventTimeError, to_ms
 
@@ -33,11 +33,12 @@ def extracted(step: str, extractor: Extractor, records: list[Any]) -> list[Any]:
     Raises:
         StepFailed: The extractor failed on a record.
     """
+    if isinstance(extractor, Function):
+        return each(step, extractor.function, records)  # once, as the function may change its record
     try:
-        values = column(extractor, records)
+        return column(extractor, records)
     except Exception:
         return each(step, extractor, records)  # its error names the record
-    return values if len(values) == len(records) else each(step, extractor, records)
 
 
 def refuse_future(step: str, times_ms: list[int], records: list[Any], latest_ms: int) -> None:

@@ -76,6 +76,13 @@ def test_exception_is_counted_reported_and_restarts_by_policy(policy: str, stric
     assert "KeyError" in str(errors.failed) or not fails, "the first reason counts"
 
 
+def test_text_that_utf_8_cannot_hold_is_escaped() -> None:
+    errors, told, _ = made("restart")
+    errors.record_exception(SystemExit("\ud800"), "process")
+    assert told.exceptions[0][1:3] == ("\\ud800", ["SystemExit: \\ud800"])
+    str(errors.failed).encode()
+
+
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize(
     ("reason", "kind", "message"),

@@ -163,3 +163,14 @@ def test_program_splits_at_reducers_and_where_an_engine_requires() -> None:
         "a": ("a", "m"), "b": ("b",), "u": ("u",), "r": ("r", "f", "s"),
     }  # fmt: skip
     assert apart["a"].exchanges == (Exchange(Ref("m"), "u"),)
+
+
+def test_value_function_that_changes_its_record_fails_with_its_own_error() -> None:
+    builder = Builder("p")
+    orders = builder.source([], name="in").key_by("item")
+    orders.sum_by_key(value=lambda order: float(order.pop("amount")), name="r").sink(collect(), name="out")
+    step = builder.build().by_name["r"]
+    assert isinstance(step, ReduceStep)
+    with pytest.raises(StepFailed) as caught:
+        Combiner(step).add([{"item": "a", "amount": "1"}, {"item": "a", "amount": "n/a"}], None)
+    assert isinstance(caught.value.__cause__, ValueError)

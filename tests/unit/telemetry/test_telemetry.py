@@ -137,6 +137,13 @@ def test_extreme_values_are_clamped_and_bad_bytes_rejected() -> None:
         sketch_codec.decode_sketch(ddsketch_pb2.DDSketch(zeroCount=1).SerializeToString())
 
 
+def test_exception_with_a_lone_surrogate_is_reported() -> None:
+    measured = make()
+    measured.exception("SystemExit", "\ud800", "\ud800\n", 1.0)
+    (found,) = measured.report(1.0).exceptions
+    assert (found.message, found.traceback) == ("\\ud800", "\\ud800\n")
+
+
 def test_exceptions_of_one_line_are_grouped_for_any_message() -> None:
     measured = make()
     for name in ("ann", "bob", "cat"):

@@ -283,7 +283,7 @@ def volume_access_spec(project: str, launch: Launch, image: str, *, writes: bool
         owner=TopologyIdentity.of(project, launch),
         number=None,
         image=image,
-        command=(),
+        command=("true",),  # an engine refuses a container without one, though it never runs
         environment=(),
         user=ProcessUser.IMAGE,
         network="",

@@ -414,7 +414,7 @@ def test_port_in_use_is_reported_before_anything_starts(cluster: ComposeCluster)
         other.environment["HERONRY_API_PORT"] = str(cluster.api_port)
         done = run("deploy/up", check=False, env=other.environment)
         assert done.returncode == 1
-        assert f"Port {cluster.api_port} of 127.0.0.1 is taken" in done.stderr
+        assert f"port {cluster.api_port} of 127.0.0.1 is in use" in done.stderr
         assert other.left() == []
     finally:
         other.close()

@@ -157,7 +157,7 @@ class UserErrors:
         """Record an exception that user code raised in the method ``where``. Return the traceback."""
         text = encodable("".join(tracebacks.format_exception(error)))
         message = encodable(_text(error))
-        log.error("%s.%s raised %s: %s", self._name, where, type(error).__name__, message, exc_info=error)
+        log.error("%s.%s raised %s: %s\n%s", self._name, where, type(error).__name__, message, text.rstrip("\n"))
         self._counts.count("__exception-count", 1)
         self._telemetry.exception(type(error).__name__, message, text, self._wall())
         if self._policy == "restart" or self.strict:

@@ -5,8 +5,8 @@ of its portion names this folder. From the rename of the portion, the files are 
 the folder of its sink by one rename. If the driver dies before all are moved, the next run moves the others before it
 reads anything. A reader therefore sees whole files, each record once, and files of earlier micro-batches never change.
 
-OUTPUT is no longer a copy of what CHECKPOINT holds, so the two belong together: the manifest of OUTPUT names the
-stream, and a stream does not continue with an OUTPUT that lacks what it has appended.
+CHECKPOINT has no copy of these files, so it and OUTPUT belong together: the manifest of OUTPUT names the stream, and a
+stream does not continue with an OUTPUT that lacks what it has appended.
 """
 
 from __future__ import annotations

@@ -74,6 +74,21 @@ class ContainerExit:
     limit_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class ObservedState:
+    """State of a container that an engine of several nodes derives from its own objects.
+
+    ``state`` is a state of ``EngineContainer``. ``trouble`` is the reason why it does not run yet, or how it ended.
+    ``lost`` is True if it ended because its node was lost.
+    """
+
+    state: str
+    trouble: str = ""
+    lost: bool = False
+    exit_code: int | None = None
+    out_of_memory: bool | None = None
+
+
 class ContainerEngine(Protocol):
     """Engine, limited to one cluster (compose project).
 

@@ -17,7 +17,14 @@ from typing import Any
 from heron_control.schedulers import container_spec
 from heron_control.schedulers import kubernetes_objects as plan
 from heron_control.schedulers.container_spec import ContainerSpec
-from heron_control.schedulers.engine import ClusterService, ContainerExit, EngineContainer, EngineError, TopologyOwner
+from heron_control.schedulers.engine import (
+    ClusterService,
+    ContainerExit,
+    EngineContainer,
+    EngineError,
+    ObservedState,
+    TopologyOwner,
+)
 from heron_control.schedulers.kubernetes_client import CONFLICT, KubernetesClient, KubernetesRequestError
 from heron_control.schedulers.kubernetes_objects import PodPlacement
 from heron_control.schedulers.shared_storage import OfNodes, SharedStorage
@@ -299,7 +306,7 @@ def _owners(document: Mapping[str, Any]) -> set[str]:
     return {owner["uid"] for owner in document["metadata"].get("ownerReferences") or ()}
 
 
-def _seen(record: Mapping[str, Any], life: plan.ObservedPod) -> EngineContainer:
+def _seen(record: Mapping[str, Any], life: ObservedState) -> EngineContainer:
     metadata = record["metadata"]
     network = metadata["annotations"].get(plan.NETWORK_NOTE, "")
     return EngineContainer(

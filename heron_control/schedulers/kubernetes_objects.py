@@ -44,6 +44,7 @@ from heron_control.schedulers.container_spec import (
     ContainerLimits,
     ContainerSpec,
 )
+from heron_control.schedulers.engine import ObservedState
 from heron_runtime.model.containers import LAST_STANDBY
 from heron_runtime.model.ids import FIRST_STANDBY, MASTER_CONTAINER, holds_master
 
@@ -457,21 +458,6 @@ class KubernetesNode:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedPod:
-    """State of a record.
-
-    ``state`` is a state of ``EngineContainer``. ``trouble`` is the reason why it does not run yet, or how it ended.
-    ``lost`` is True if it ended because its node was lost.
-    """
-
-    state: str
-    trouble: str = ""
-    lost: bool = False
-    exit_code: int | None = None
-    out_of_memory: bool | None = None
-
-
 def node_of(document: Mapping[str, Any]) -> KubernetesNode:
     """Parse a node.
 
@@ -534,11 +520,11 @@ class NodeSilenceTracker:
 
 def life_of(
     record: Mapping[str, Any], pod: Mapping[str, Any] | None, nodes: Mapping[str, KubernetesNode] | None
-) -> ObservedPod:
+) -> ObservedState:
     """Return the state of a record, given its Pod. ``nodes`` is None if the account may not read nodes."""
     if pod is None:
         started = STARTED_LABEL in (record["metadata"].get("labels") or {})
-        return ObservedPod("exited", "its Pod was deleted") if started else ObservedPod("created")
+        return ObservedState("exited", "its Pod was deleted") if started else ObservedState("created")
     status = pod.get("status", {})
     phase = status.get("phase", "Pending")
     container: Mapping[str, Any] = next(iter(status.get("containerStatuses") or ()), {})
@@ -549,24 +535,24 @@ def life_of(
     name = pod["spec"].get("nodeName", "")
     if name and nodes is not None and (name not in nodes or nodes[name].lost):
         gone = "is no longer in the cluster" if name not in nodes else "no longer reports"
-        return ObservedPod(
+        return ObservedState(
             "exited", f"its node {name} {gone}; it may run on there, cut off, until the node is back", True
         )
     if phase == "Running":
-        return ObservedPod("running")
-    return ObservedPod("starting", _waits(status, copying, name) or _waits(status, container, name))
+        return ObservedState("running")
+    return ObservedState("starting", _waits(status, copying, name) or _waits(status, container, name))
 
 
-def _ended(status: Mapping[str, Any], ended: Mapping[str, Any] | None) -> ObservedPod:
+def _ended(status: Mapping[str, Any], ended: Mapping[str, Any] | None) -> ObservedState:
     if not ended:  # evicted, or rejected by its node
         said = " ".join(filter(None, (status.get("reason", ""), status.get("message", ""))))
-        return ObservedPod("exited", said or "it ended, and its node reports no exit status")
+        return ObservedState("exited", said or "it ended, and its node reports no exit status")
     lines = [line.strip() for line in str(ended.get("message", "")).splitlines() if line.strip()]
     evicted = f"{status['reason']} {status.get('message', '')}".strip() if status.get("reason") else ""
     last = evicted or (lines[-1] if lines else "")
     if ended.get("reason") == "ContainerStatusUnknown":
-        return ObservedPod("exited", last or "its node lost sight of it")
-    return ObservedPod("exited", last, False, int(ended["exitCode"]), ended.get("reason") == "OOMKilled")
+        return ObservedState("exited", last or "its node lost sight of it")
+    return ObservedState("exited", last, False, int(ended["exitCode"]), ended.get("reason") == "OOMKilled")
 
 
 def _waits(status: Mapping[str, Any], container: Mapping[str, Any], node: str) -> str:

@@ -38,6 +38,7 @@ from heron_control.schedulers.engine import (
     ContainerExit,
     EngineContainer,
     EngineError,
+    ObservedState,
     TopologyOwner,
 )
 from heron_control.schedulers.grants import read_granted
@@ -221,7 +222,7 @@ class SwarmEngine(OfNodes, DockerEngine):
     @staticmethod
     def _life(
         service: Mapping[str, Any], tasks: list[dict[str, Any]], nodes: Mapping[str, plan.SwarmNode]
-    ) -> plan.ObservedSwarmTask:
+    ) -> ObservedState:
         spec = service["Spec"]
         return plan.life_of(
             wanted=spec["Mode"]["Replicated"].get("Replicas", 0) > 0,
@@ -486,7 +487,7 @@ def _task(entry: Mapping[str, Any]) -> plan.Task:
     return plan.Task(state, entry.get("NodeID") or "", status.get("Err", ""), code, image)
 
 
-def _seen(service: Mapping[str, Any], life: plan.ObservedSwarmTask) -> EngineContainer:
+def _seen(service: Mapping[str, Any], life: ObservedState) -> EngineContainer:
     labels = service["Spec"]["Labels"]
     network = labels.get(plan.NETWORK_LABEL, "none")
     return EngineContainer(

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from heron_control.schedulers.container_spec import (
@@ -26,6 +25,7 @@ from heron_control.schedulers.container_spec import (
     ProcessUser,
 )
 from heron_control.schedulers.docker_objects import docker_labels, log_driver
+from heron_control.schedulers.engine import ObservedState
 
 SERVICE_LABEL = f"{PREFIX}.service"  # on a secret: its service
 NETWORK_LABEL = f"{PREFIX}.network"  # on a service
@@ -62,20 +62,6 @@ class Task(NamedTuple):
     error: str = ""
     exit_code: int | None = None
     image: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedSwarmTask:
-    """State of a service.
-
-    ``state`` is a state of ``EngineContainer``. ``trouble`` is the reason why it does not run yet, or how it ended.
-    ``lost`` is True if it ended because its node was lost.
-    """
-
-    state: str
-    trouble: str = ""
-    lost: bool = False
-    exit_code: int | None = None
 
 
 def secret_name(service: str, file: str) -> str:
@@ -191,7 +177,7 @@ def _secret(spec: ContainerSpec, name: str, key: str) -> dict[str, Any]:
     return {"SecretID": key, "SecretName": secret_name(spec.name, name), "File": file}
 
 
-def life_of(*, wanted: bool, started: bool, tasks: Sequence[Task], nodes: Mapping[str, SwarmNode]) -> ObservedSwarmTask:
+def life_of(*, wanted: bool, started: bool, tasks: Sequence[Task], nodes: Mapping[str, SwarmNode]) -> ObservedState:
     """Return the state of a service.
 
     Args:
@@ -203,17 +189,17 @@ def life_of(*, wanted: bool, started: bool, tasks: Sequence[Task], nodes: Mappin
     living = [task for task in tasks if task.state not in _ENDED and not _lost_node(task, nodes)]
     if living:
         last = living[-1]
-        return ObservedSwarmTask("running") if last.state == "running" else ObservedSwarmTask("starting", _waits(last))
+        return ObservedState("running") if last.state == "running" else ObservedState("starting", _waits(last))
     if tasks:
         last = tasks[-1]
         if last.state in _ENDED:
-            return ObservedSwarmTask("exited", _in_words(last, nodes), exit_code=last.exit_code)
-        return ObservedSwarmTask(
+            return ObservedState("exited", _in_words(last, nodes), exit_code=last.exit_code)
+        return ObservedState(
             "exited", f"{_lost_node(last, nodes)}; it may run on there, cut off, until the node is back", True
         )
     if wanted:
-        return ObservedSwarmTask("starting")
-    return ObservedSwarmTask("exited" if started else "created")  # a swarm forgets a task after it was told to end it
+        return ObservedState("starting")
+    return ObservedState("exited" if started else "created")  # a swarm forgets a task after it was told to end it
 
 
 def apart_from(taken: Iterable[str], nodes: Mapping[str, SwarmNode], constraints: Iterable[str]) -> list[str]:

@@ -14,12 +14,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from heron_control.schedulers import kubernetes_objects
+from heron_control.schedulers.engine import ObservedState
 from heron_control.schedulers.kubernetes_objects import (
     AWAY_SECONDS,
     GRACE_SECONDS,
     KubernetesNode,
     NodeSilenceTracker,
-    ObservedPod,
     life_of,
 )
 
@@ -42,12 +42,12 @@ def test_container_lives_while_its_pod_may_run_on_an_existing_node() -> None:
         assert (life.state in ("starting", "running")) == alive, (phase, node)
         assert life.lost == (phase in ("Pending", "Running") and not alive)
     assert life_of(FRESH, None, NODES).state == "created"
-    assert life_of(RECORD, None, NODES) == ObservedPod("exited", "its Pod was deleted")
+    assert life_of(RECORD, None, NODES) == ObservedState("exited", "its Pod was deleted")
 
 
 def test_exit_code_and_last_message_are_kept() -> None:
     ended = {"terminated": {"exitCode": 3, "reason": "Error", "message": "so far\nout of coffee\n"}}
-    assert life_of(RECORD, shown("Failed", state=ended), NODES) == ObservedPod(
+    assert life_of(RECORD, shown("Failed", state=ended), NODES) == ObservedState(
         "exited", "out of coffee", False, 3, False
     )
     memory = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}

@@ -7,7 +7,8 @@ from typing import Any
 
 from heron_control.schedulers import container_spec, swarm_objects
 from heron_control.schedulers.container_spec import ContainerSpec
-from heron_control.schedulers.swarm_objects import ObservedSwarmTask, SwarmNode, Task, life_of
+from heron_control.schedulers.engine import ObservedState
+from heron_control.schedulers.swarm_objects import SwarmNode, Task, life_of
 from heron_runtime.model.plan import Resources
 from heron_runtime.model.settings import MiB
 from tests.unit.schedulers.test_container_spec import check_no_field_is_lost, spec
@@ -63,7 +64,7 @@ def test_shared_storage_is_a_folder_of_the_topology() -> None:
     }
 
 
-def _life(*tasks: Task, wanted: bool = True, started: bool = True) -> ObservedSwarmTask:
+def _life(*tasks: Task, wanted: bool = True, started: bool = True) -> ObservedState:
     return life_of(wanted=wanted, started=started, tasks=tasks, nodes=NODES)
 
 
@@ -87,7 +88,7 @@ def test_task_on_a_lost_node_has_ended_with_a_reason() -> None:
 
 
 def test_ended_task_has_an_exit_code_or_a_reason() -> None:
-    assert _life(Task("failed", "n1", "task: non-zero exit (3)", 3)) == ObservedSwarmTask("exited", "", exit_code=3)
+    assert _life(Task("failed", "n1", "task: non-zero exit (3)", 3)) == ObservedState("exited", "", exit_code=3)
     refused = _life(Task("rejected", "n1", "No such image: sha256:1", None, "sha256:12345"))
     assert "the image is not on one (sha256:12345)" in refused.trouble
     assert "one refused it: invalid mount" in _life(Task("rejected", "n1", "invalid mount")).trouble

@@ -27,7 +27,7 @@ demo-pipeline: $(READY)  ## One program online and on Spark over the same text, 
 test: $(READY)  ## Checks, unit tests and the core of the other groups (about 12 minutes on two cores)
 	@$(BIN)/python tests/groups.py ordinary
 
-test-all: $(READY)  ## Every group but slurm, swarm and k8s (about 45 minutes); a green run goes to tests/minutes.csv
+test-all: $(READY)  ## Every group but slurm, swarm and k8s (50 to 70 minutes on two cores); a green run goes to tests/minutes.csv
 	@$(BIN)/python tests/groups.py all
 
 test-group: $(READY)  ## These groups, whole: make test-group GROUP="redis zookeeper"; without GROUP it lists them

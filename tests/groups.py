@@ -6,8 +6,9 @@
     python tests/groups.py redis faults                # these groups, whole
 
 A group whose need is missing on this machine is named at the end with its cure; with ``CI=true`` that is a failure.
-Nothing is retried. A green run of all groups on a clean tree appends one line per group to ``tests/minutes.csv``, which
-is committed: ``affected`` compares with the commit it names, and expects the minutes it names.
+The simulator only computes, so a run of all groups gives it the time in which the others wait. Nothing is retried. A
+green run of all groups on a clean tree appends one line per group to ``tests/minutes.csv``, which is committed:
+``affected`` compares with the commit it names, and expects the minutes it names.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
@@ -69,6 +71,7 @@ HELM = Need("helm-setup", "needs Helm: see deploy/helm-setup")
 IN_ORDER = ("-p", "no:randomly", "--durations=10")
 #: Tests of one file share what they start, and mostly wait: two files at once take half the time.
 TWO_FILES = ("-n", "2", "--dist", "loadfile")
+WORKERS = 2  # processes of a group with "-n", "2"
 REPORT = ("-rPfE",)  # these tests print what they measured
 
 #: A change of these affects every group, as does one of a module directly below tests/.
@@ -89,6 +92,7 @@ class Group:
         core: options that select its part of the ordinary run, if it has one.
         core_needs: what that part needs.
         core_environment: variables of that part.
+        computes: it needs and awaits nothing and reads no clock, so it can run beside others at the lowest priority.
     """
 
     arguments: tuple[str, ...] = ()
@@ -98,6 +102,7 @@ class Group:
     core: tuple[str, ...] | None = None
     core_needs: tuple[Need, ...] = ()
     core_environment: dict[str, str] = field(default_factory=dict)
+    computes: bool = False
 
 
 _CORE = ("-m", "core")
@@ -116,6 +121,7 @@ GROUPS: dict[str, Group] = {
         {"HERONRY_SIM_SCHEDULES": "10000"},
         core=(),
         core_environment={"HERONRY_SIM_SCHEDULES": "1000"},
+        computes=True,
     ),
     "integration": Group(
         ("tests/integration", *TWO_FILES, "--no-loadscope-reorder", "--durations=10"),
@@ -200,8 +206,17 @@ class Result:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class Background:
+    """A group that runs beside others; its output is kept in a file."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    output: BinaryIO
+
+
 class Runner:
-    """Runs groups one after another and keeps their results.
+    """Runs groups one after another, and those that only compute beside them; keeps their results.
 
     Args:
         stop_at: seconds since the epoch at which a running group is stopped, if at all.
@@ -211,6 +226,46 @@ class Runner:
         self.results: list[Result] = []
         self._stop_at = stop_at
         self._installed: dict[Need, bool] = {}
+        self._began = time.monotonic()
+
+    def run_all(self, names: Iterable[str]) -> None:
+        """Run these groups, those that only compute in the background."""
+        names = list(names)
+        background = [self._begin(name) for name in names if GROUPS[name].computes]
+        try:
+            for name in names:
+                if not GROUPS[name].computes:
+                    self.run(name)
+            while background:
+                self._finish(background[0])
+                background.pop(0)
+        finally:
+            for run in background:
+                _stop(run.process)
+
+    def _begin(self, name: str) -> Background:
+        group = GROUPS[name]
+        command = ["nice", "-n", "19", sys.executable, "-m", "pytest", *group.arguments]
+        print(f"\n== {name}, beside the other groups\n$ {' '.join(command)}", flush=True)
+        output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _finish
+        environment = dict(os.environ, **group.environment)
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, process_group=0
+        )
+        return Background(name, process, output)
+
+    def _finish(self, run: Background) -> None:
+        """Wait for a group in the background and print what it has printed.
+
+        Its minutes are those of its workers' processors, since a group of the background waits for the others.
+        """
+        cpu = _children_seconds()  # the process is counted when it is waited for, here
+        passed = run.process.wait() == 0
+        cpu_minutes = (_children_seconds() - cpu) / 60
+        with run.output as output:
+            output.seek(0)
+            print(f"\n== {run.name}\n{output.read().decode(errors='replace')}", flush=True)
+        self._add(Result(run.name, "passed" if passed else "FAILED", cpu_minutes / WORKERS, cpu_minutes))
 
     def run(self, name: str, *, core: bool = False, whole_table: bool = False) -> None:
         """Run a group, or its part of the ordinary run."""
@@ -230,8 +285,11 @@ class Runner:
             options = (group.core or ()) if core else ()
             passed = self._call([sys.executable, "-m", "pytest", *group.arguments, *options], environment)
         minutes, cpu_minutes = (time.monotonic() - began) / 60, (_children_seconds() - cpu) / 60
-        self.results.append(Result(name, "passed" if passed else "FAILED", minutes, cpu_minutes))
-        print(f"{name}: {self.results[-1].outcome}, {minutes:.1f} minutes", flush=True)
+        self._add(Result(name, "passed" if passed else "FAILED", minutes, cpu_minutes))
+
+    def _add(self, result: Result) -> None:
+        self.results.append(result)
+        print(f"{result.group}: {result.outcome}, {result.minutes:.1f} minutes", flush=True)
 
     def leave_out(self, name: str, reason: str) -> None:
         """Record a group that is not run, which is not a failure."""
@@ -243,7 +301,7 @@ class Runner:
         for row in self.results:
             if row.outcome != "not run":
                 print(f"{row.group:<14} {row.outcome:<8} {row.minutes:8.1f} {row.cpu_minutes:8.1f}")
-        print(f"{'sum':<14} {'':<8} {sum(row.minutes for row in self.results):8.1f}")
+        print(f"{'whole run':<14} {'':<8} {(time.monotonic() - self._began) / 60:8.1f}")
         for row in self.results:
             if row.outcome == "not run":
                 print(f"not run: {row.group}: {row.reason}")
@@ -443,9 +501,11 @@ def main(words: list[str]) -> int:
         ORDINARY_MINUTES.write_text(json.dumps({row.group: row.minutes for row in runner.results}))
     elif mode == "affected":
         run_affected(runner, given.started)
+    elif mode == "all":
+        runner.run_all(name for name in GROUPS if name not in APART)
     else:
-        for name in (name for name in GROUPS if name not in APART) if mode == "all" else given.names:
-            runner.run(name, whole_table=mode != "all" and name in TABLES)
+        for name in given.names:
+            runner.run(name, whole_table=name in TABLES)
     code = runner.report()
     if mode == "all" and code == 0:
         record(runner.results)
